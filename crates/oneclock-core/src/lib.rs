@@ -1,0 +1,23 @@
+//! Every decision of oneclock, pure: small state machines and codecs that take `now` as an argument.
+//!
+//! No clock, no I/O, no async, no randomness. The library, the sidecar and the simulator drive the same types, so a rule
+//! is written once. Invariant: no type here has a "no limit" value; that is spelled only in configuration, and dies
+//! there.
+//!
+//! | module | decides |
+//! |---|---|
+//! | [`time`] | moments and deadlines: arithmetic that saturates and never extends |
+//! | [`wire`] | reading and writing a deadline in every convention |
+//! | [`ingress`] | what an arriving request may spend |
+//! | [`grant`] | what one child call may spend |
+//! | [`ending`] | why work ended early, the first cause, and what the caller is told |
+//! | [`effect`] | what is known of the far side, and whether a call may be repeated |
+//! | [`ledger`] | where the budget went |
+
+pub mod ending;
+pub mod name;
+pub mod time;
+
+pub use ending::{Bound, BoundBy, Cause, Ending, Reason, Stage};
+pub use name::Name;
+pub use time::{Deadline, Tick};
