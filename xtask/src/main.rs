@@ -1,2 +1,107 @@
-//! Under construction.
-fn main() {}
+//! `cargo xtask`: the commands of this repository. People and CI run the same words.
+//! Parses and hands on; what each command does stands in its own module.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+mod fuzz;
+mod itself;
+mod layers;
+mod msrv;
+mod ran;
+mod run;
+mod test;
+mod workspace;
+
+const HELP: &str = "\
+usage: cargo xtask COMMAND
+
+  test [--only STEP]                  everything that must hold before a change is handed on
+  layers                              arrows between crates point down only
+  fuzz [--seconds N] [TARGET...]      every fuzz target, or these, for N seconds each (60)
+  bench [ARG...]                      instruction and allocation counts beside peers (needs valgrind)
+  soak [--requests N] [--seed S]      many requests with random cancellations; nothing may be left over
+  help                                this text
+
+steps of test, in their order:
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = match arguments.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", arguments.as_slice()),
+    };
+    let root = root();
+    let result = match command {
+        // `bench --help` and `soak --help` belong to those programs.
+        "test" | "layers" | "fuzz" if rest.iter().any(|argument| argument == "--help") => {
+            print_help();
+            Ok(())
+        }
+        "help" | "--help" | "-h" => {
+            print_help();
+            Ok(())
+        }
+        "test" => only(rest).and_then(|only| test::test(&root, only)),
+        "layers" => {
+            nothing(command, rest).and_then(|()| test::check_layers(&root)).map(|what| println!("layers: {what}"))
+        }
+        "fuzz" => fuzz::Plan::read(rest).and_then(|plan| fuzz::fuzz(&root, &plan)),
+        "bench" => bench(&root, rest),
+        "soak" => delegate(&root, &["--package", "oneclock-tests", "--bin", "soak"], rest),
+        other => Err(format!("no command `{other}`; `cargo xtask help` lists them")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Where this source stands, so that `cargo xtask` works from any folder of the repository.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+fn print_help() {
+    print!("{HELP}");
+    for step in test::STEPS {
+        println!("  {:<17} {}", step.name, step.about);
+    }
+}
+
+fn only(arguments: &[String]) -> Result<Option<&str>, String> {
+    match arguments {
+        [] => Ok(None),
+        [flag, step] if flag == "--only" => Ok(Some(step)),
+        [flag] if flag.starts_with("--only=") => Ok(flag.strip_prefix("--only=")),
+        _ => Err("test: takes only --only STEP; `cargo xtask help` lists the steps".to_owned()),
+    }
+}
+
+fn nothing(command: &str, arguments: &[String]) -> Result<(), String> {
+    match arguments {
+        [] => Ok(()),
+        [first, ..] => Err(format!("{command}: takes no arguments, found `{first}`")),
+    }
+}
+
+fn bench(root: &Path, arguments: &[String]) -> Result<(), String> {
+    let mut valgrind = run::program(root, "valgrind".as_ref());
+    valgrind.arg("--version");
+    if !run::succeeds(valgrind) {
+        return Err("bench: valgrind is missing, and it counts the instructions: apt-get install valgrind".to_owned());
+    }
+    delegate(root, &["--package", "oneclock-bench"], arguments)
+}
+
+/// Builds one of our own programs and runs it with these arguments.
+fn delegate(root: &Path, program: &[&str], arguments: &[String]) -> Result<(), String> {
+    let mut command = run::cargo(root);
+    command.args(["run", "--release"]).args(program).arg("--").args(arguments);
+    run::run(command)
+}

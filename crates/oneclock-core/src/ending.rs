@@ -109,8 +109,11 @@ pub enum Reason {
     Cap,
     /// Refused for load. Not started.
     Shed,
-    /// Shutting down.
+    /// Shutting down. Not started: welcome elsewhere.
     Shutdown,
+    /// The shutdown ended work that had begun: what happened is not known. Kept apart from [`Reason::Shutdown`], which
+    /// callers may repeat.
+    ShutdownMidway,
     /// The caller left: nobody reads the answer, it exists for logs and metrics.
     CallerGone,
     /// The handler was waiting for a request body that did not come in time.
@@ -310,7 +313,7 @@ impl Ending {
             Cause::CallerGone => Reason::CallerGone,
             Cause::SiblingFailed | Cause::CalledOff => Reason::CalledOff,
             Cause::Shed => Reason::Shed,
-            Cause::Shutdown => Reason::Shutdown,
+            Cause::Shutdown => Reason::ShutdownMidway,
         }
     }
 }
@@ -332,13 +335,14 @@ impl fmt::Display for Ending {
 
 impl Reason {
     /// Every reason, for tables and tests.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Deadline,
         Self::ExpiredBeforeStart,
         Self::InsufficientBudget,
         Self::Cap,
         Self::Shed,
         Self::Shutdown,
+        Self::ShutdownMidway,
         Self::CallerGone,
         Self::RequestBody,
         Self::Malformed,
@@ -354,6 +358,7 @@ impl Reason {
             Self::Cap => "cap",
             Self::Shed => "shed",
             Self::Shutdown => "shutdown",
+            Self::ShutdownMidway => "shutdown_midway",
             Self::CallerGone => "caller_gone",
             Self::RequestBody => "request_body",
             Self::Malformed => "malformed_deadline",
@@ -375,6 +380,7 @@ impl Reason {
             Self::Cap => "a local time limit ran out",
             Self::Shed => "refused for load",
             Self::Shutdown => "shutting down",
+            Self::ShutdownMidway => "the shutdown ended the work",
             Self::CallerGone => "the caller left",
             Self::RequestBody => "the request body did not arrive in time",
             Self::Malformed => "a deadline field could not be read",
@@ -386,7 +392,7 @@ impl Reason {
     pub const fn http_status(self) -> u16 {
         match self {
             Self::Deadline | Self::ExpiredBeforeStart | Self::InsufficientBudget | Self::Cap => 504,
-            Self::Shed | Self::Shutdown => 503,
+            Self::Shed | Self::Shutdown | Self::ShutdownMidway => 503,
             Self::CallerGone => 499,
             Self::RequestBody => 408,
             Self::Malformed => 400,
@@ -398,7 +404,7 @@ impl Reason {
     pub const fn grpc_status(self) -> u8 {
         match self {
             Self::Deadline | Self::ExpiredBeforeStart | Self::InsufficientBudget | Self::Cap | Self::RequestBody => 4,
-            Self::Shed | Self::Shutdown => 14,
+            Self::Shed | Self::Shutdown | Self::ShutdownMidway => 14,
             Self::CallerGone | Self::CalledOff => 1,
             Self::Malformed => 13,
         }
@@ -407,10 +413,13 @@ impl Reason {
     /// Whether the work is known not to have started.
     pub const fn not_started(self) -> bool {
         match self {
-            Self::ExpiredBeforeStart | Self::InsufficientBudget | Self::Shed | Self::Malformed => true,
-            Self::Deadline | Self::Cap | Self::Shutdown | Self::CallerGone | Self::RequestBody | Self::CalledOff => {
-                false
-            }
+            Self::ExpiredBeforeStart | Self::InsufficientBudget | Self::Shed | Self::Shutdown | Self::Malformed => true,
+            Self::Deadline
+            | Self::Cap
+            | Self::ShutdownMidway
+            | Self::CallerGone
+            | Self::RequestBody
+            | Self::CalledOff => false,
         }
     }
 
@@ -419,7 +428,7 @@ impl Reason {
         match self {
             Self::ExpiredBeforeStart | Self::InsufficientBudget => Repeat::Safe,
             Self::Shed | Self::Shutdown => Repeat::IfItFits,
-            Self::Cap => Repeat::IfTheEffectAllows,
+            Self::Cap | Self::ShutdownMidway => Repeat::IfTheEffectAllows,
             Self::Deadline | Self::CallerGone | Self::RequestBody | Self::Malformed | Self::CalledOff => Repeat::No,
         }
     }

@@ -14,10 +14,19 @@
 //! | [`effect`] | what is known of the far side, and whether a call may be repeated |
 //! | [`ledger`] | where the budget went |
 
+pub mod effect;
 pub mod ending;
+pub mod grant;
+pub mod ingress;
+pub mod ledger;
 pub mod name;
 pub mod time;
+pub mod wire;
 
+pub use effect::{Effect, Outcome};
 pub use ending::{Bound, BoundBy, Cause, Ending, Reason, Stage};
+pub use grant::{Ask, Budget, Refused};
+pub use ingress::{OnMalformed, Policy, Trust};
+pub use ledger::Ledger;
 pub use name::Name;
 pub use time::{Deadline, Tick};

@@ -1,1 +1,65 @@
-//! Under construction.
+//! One operation, one clock: every operation has one end-to-end time budget, and everything it does spends from it.
+//!
+//! This is the runtime: the current [`Operation`], its cancel tree, calls, fan-out, tasks, and what may outlive a
+//! parent. It knows tokio and no HTTP; `oneclock-http`, `oneclock-axum` and `oneclock-reqwest` stand on it. Every rule is
+//! decided in `oneclock-core`.
+//!
+//! ```
+//! use oneclock::Operation;
+//! use std::time::Duration;
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+//! let op = Operation::begin("nightly-reconcile", Duration::from_secs(300));
+//! let done = op.run(async {
+//!     let left = oneclock::remaining(); // known anywhere below
+//!     assert!(left.is_some());
+//! }).await;
+//! assert!(done.is_ok());
+//! # }
+//! ```
+
+pub mod call;
+mod carried;
+pub mod clock;
+pub mod events;
+mod fan_out;
+mod finish;
+mod grant;
+mod on_end;
+pub mod operation;
+#[cfg(all(feature = "process", unix))]
+mod process;
+mod run;
+mod scope;
+mod shutdown;
+mod spawn;
+
+use std::time::Duration;
+
+pub use call::Call;
+pub use carried::{Carried, TooLate};
+pub use fan_out::{FanOut, Joined, Missing, Optional, PartFailed, Required};
+pub use finish::Unfinished;
+pub use grant::{Grant, NotBegun, Stopped, WhyNot};
+pub use on_end::OnEnd;
+pub use operation::{Driver, Operation, live_operations};
+#[cfg(all(feature = "process", unix))]
+pub use process::ProcessFailed;
+pub use run::{EndOf, Ended, Run};
+pub use scope::Scoped;
+pub use shutdown::Shutdown;
+pub use spawn::{Spawned, TaskFailed, running_unguarded};
+
+/// What the current operation has left; `None` outside of any.
+///
+/// ```
+/// assert_eq!(oneclock::remaining(), None);
+/// ```
+pub fn remaining() -> Option<Duration> {
+    scope::current(Operation::remaining)
+}
+
+/// Nanoseconds only make an error harder to read.
+fn to_the_micro(span: Duration) -> Duration {
+    Duration::from_micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
+}

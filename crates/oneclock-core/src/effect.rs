@@ -1,0 +1,240 @@
+//! What is known of the far side after a call, and whether the call may be repeated.
+//!
+//! Decides only: which answer means what is contract R8, what may be repeated is contract R7. A timeout is never proof
+//! that nothing happened.
+
+use std::fmt;
+
+use crate::{Name, Reason, Stage};
+
+/// What repeating a call would do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Effect {
+    /// Reads only: repeating is free of consequences.
+    ReadOnly,
+    /// Doing it twice is the same as doing it once, by its nature.
+    Idempotent,
+    /// Carries an idempotency key; repeating is safe only at a destination that enforces keys.
+    Keyed(Name),
+    /// Doing it twice is doing it twice. What nobody declared is this.
+    Once,
+}
+
+/// What is known of the far side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Proven: the request never left.
+    NotSent,
+    /// Proven: the far side refused it before any effect.
+    Rejected,
+    /// The far side answered that it did its work.
+    Applied,
+    /// The far side answered with a definite error: it did not do it, and would not the next time.
+    Failed,
+    /// It may have happened, or not.
+    Unknown {
+        /// Where the call was cut off.
+        stage: Stage,
+    },
+}
+
+/// How a call came to its end, as its driver saw it. Turned into an [`Outcome`] by [`outcome`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Seen {
+    /// We refused it ourselves before anything was sent.
+    RefusedHere,
+    /// No connection was ever captured for it, or the connect failed: proof that nothing was sent.
+    NoConnection,
+    /// An answer with this HTTP status and, from a trusted peer of ours, the reason it gave.
+    Answer {
+        /// The HTTP status.
+        status: u16,
+        /// The reason of one of ours. Pass `None` for one from outside the trust boundary.
+        reason: Option<Reason>,
+    },
+    /// HTTP/2 `REFUSED_STREAM`, or `GOAWAY` with a last stream below ours.
+    RefusedStream,
+    /// A reset, a closed connection, or our own cut-off after the request may have left.
+    CutOff {
+        /// Where the call was.
+        stage: Stage,
+    },
+}
+
+/// What is known of the far side, from what was seen (contract R8).
+///
+/// `reads_only` is whether the call is [`Effect::ReadOnly`]: its status 500 is a definite error, since nothing could
+/// have been half done.
+///
+/// ```
+/// # use oneclock_core::{effect::*, Reason, Stage};
+/// let ours = Seen::Answer { status: 503, reason: Some(Reason::Shed) };
+/// let foreign = Seen::Answer { status: 503, reason: None };
+/// assert_eq!(outcome(ours, false), Outcome::Rejected);
+/// assert_eq!(outcome(foreign, false), Outcome::Unknown { stage: Stage::Wait });
+/// ```
+pub const fn outcome(seen: Seen, reads_only: bool) -> Outcome {
+    match seen {
+        Seen::RefusedHere | Seen::NoConnection => Outcome::NotSent,
+        Seen::RefusedStream => Outcome::Rejected,
+        Seen::CutOff { stage } => cut_off_at(stage),
+        Seen::Answer { status, reason } => answered(status, reason, reads_only),
+    }
+}
+
+/// Whether a call with this effect may be repeated after this outcome (contract R7, invariant I10).
+///
+/// `enforces_keys` is what the destination was declared to do; a key alone proves nothing. Whether a repetition still
+/// fits the budget is a different question, which `retry` answers.
+///
+/// ```
+/// # use oneclock_core::{effect::*, Stage};
+/// let cut_off = Outcome::Unknown { stage: Stage::Wait };
+/// assert!(may_repeat(&Effect::ReadOnly, cut_off, false));
+/// assert!(!may_repeat(&Effect::Once, cut_off, true));
+/// assert!(!may_repeat(&Effect::Keyed("tap-7".into()), cut_off, false));
+/// assert!(may_repeat(&Effect::Keyed("tap-7".into()), cut_off, true));
+/// ```
+pub const fn may_repeat(effect: &Effect, outcome: Outcome, enforces_keys: bool) -> bool {
+    match outcome {
+        Outcome::NotSent | Outcome::Rejected => true,
+        Outcome::Applied | Outcome::Failed => false,
+        Outcome::Unknown { .. } => match effect {
+            Effect::ReadOnly | Effect::Idempotent => true,
+            Effect::Keyed(_) => enforces_keys,
+            Effect::Once => false,
+        },
+    }
+}
+
+/// Before the request is being written nothing can have happened; from then on it may have.
+const fn cut_off_at(stage: Stage) -> Outcome {
+    match stage {
+        Stage::Arrival | Stage::Queue | Stage::Pool | Stage::Resolve | Stage::Connect | Stage::Tls => Outcome::NotSent,
+        // While backing off, an earlier attempt may have had its effect.
+        Stage::Send | Stage::Wait | Stage::Body | Stage::Backoff | Stage::Work => Outcome::Unknown { stage },
+    }
+}
+
+const fn answered(status: u16, reason: Option<Reason>, reads_only: bool) -> Outcome {
+    let unknown = Outcome::Unknown { stage: Stage::Wait };
+    if let Some(reason) = reason {
+        return match reason {
+            Reason::Shed | Reason::ExpiredBeforeStart | Reason::InsufficientBudget | Reason::Shutdown => {
+                Outcome::Rejected
+            }
+            Reason::Malformed => Outcome::Failed,
+            Reason::Deadline
+            | Reason::Cap
+            | Reason::ShutdownMidway
+            | Reason::CallerGone
+            | Reason::RequestBody
+            | Reason::CalledOff => unknown,
+        };
+    }
+    match status {
+        429 => Outcome::Rejected,
+        500 => {
+            if reads_only {
+                Outcome::Failed
+            } else {
+                unknown
+            }
+        }
+        501.. => unknown,
+        400..=499 => Outcome::Failed,
+        _ => Outcome::Applied,
+    }
+}
+
+impl Outcome {
+    /// The word for logs and labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotSent => "not_sent",
+            Self::Rejected => "rejected",
+            Self::Applied => "applied",
+            Self::Failed => "failed",
+            Self::Unknown { .. } => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotSent => f.write_str("not sent"),
+            Self::Unknown { stage } => write!(f, "unknown (cut off in stage {stage})"),
+            Self::Rejected | Self::Applied | Self::Failed => f.write_str(self.as_str()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNKNOWN: Outcome = Outcome::Unknown { stage: Stage::Wait };
+
+    #[track_caller]
+    fn answers(status: u16, reason: Option<Reason>, want: Outcome) {
+        assert_eq!(outcome(Seen::Answer { status, reason }, false), want, "{status} {reason:?}");
+    }
+
+    #[test]
+    fn r8_ours_that_did_not_start_are_rejected() {
+        for reason in [Reason::Shed, Reason::ExpiredBeforeStart, Reason::InsufficientBudget, Reason::Shutdown] {
+            answers(reason.http_status(), Some(reason), Outcome::Rejected);
+        }
+        answers(504, Some(Reason::Deadline), UNKNOWN);
+        answers(504, Some(Reason::Cap), UNKNOWN);
+        answers(503, Some(Reason::ShutdownMidway), UNKNOWN);
+    }
+
+    #[test]
+    fn r8_foreign_answers() {
+        answers(429, None, Outcome::Rejected);
+        for status in [500, 502, 503, 504] {
+            answers(status, None, UNKNOWN);
+        }
+        for status in [400, 404, 409, 422] {
+            answers(status, None, Outcome::Failed);
+        }
+        answers(200, None, Outcome::Applied);
+        answers(304, None, Outcome::Applied);
+        let read = outcome(Seen::Answer { status: 500, reason: None }, true);
+        assert_eq!(read, Outcome::Failed, "a read that failed did nothing");
+    }
+
+    #[test]
+    fn r8_not_sent_needs_proof() {
+        assert_eq!(outcome(Seen::RefusedHere, false), Outcome::NotSent);
+        assert_eq!(outcome(Seen::NoConnection, false), Outcome::NotSent);
+        assert_eq!(outcome(Seen::RefusedStream, false), Outcome::Rejected);
+        for stage in [Stage::Queue, Stage::Pool, Stage::Resolve, Stage::Connect, Stage::Tls] {
+            assert_eq!(outcome(Seen::CutOff { stage }, false), Outcome::NotSent, "{stage}");
+        }
+        for stage in [Stage::Send, Stage::Wait, Stage::Body, Stage::Backoff] {
+            assert_eq!(outcome(Seen::CutOff { stage }, false), Outcome::Unknown { stage }, "{stage}");
+        }
+    }
+
+    #[test]
+    fn r7_effect_times_outcome() {
+        let keyed = Effect::Keyed("k".into());
+        for effect in [&Effect::ReadOnly, &Effect::Idempotent, &keyed, &Effect::Once] {
+            for enforces in [false, true] {
+                assert!(may_repeat(effect, Outcome::NotSent, enforces));
+                assert!(may_repeat(effect, Outcome::Rejected, enforces));
+                assert!(!may_repeat(effect, Outcome::Applied, enforces));
+                assert!(!may_repeat(effect, Outcome::Failed, enforces));
+            }
+        }
+        assert!(may_repeat(&keyed, UNKNOWN, true));
+        assert!(!may_repeat(&keyed, UNKNOWN, false));
+        assert!(!may_repeat(&Effect::Once, UNKNOWN, true));
+    }
+}

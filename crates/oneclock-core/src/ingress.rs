@@ -1,0 +1,637 @@
+//! What an arriving request may spend, or why it is refused before it costs anything.
+//!
+//! Decides once per request, from what the wire said, who said it and one policy chosen by the matched route. Reading
+//! the fields is [`wire`](crate::wire)'s; answering a refusal is the http crate's. Contract C2, C4, K4, P3, P4, P10.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::wire::{MalformedField, Offset, Read, Reading};
+use crate::{Bound, BoundBy, Budget, Deadline, Name, Reason, Tick};
+
+/// Whether a peer belongs to us. A property of the listener or of the authenticated peer, never of a header (contract
+/// C2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Trust {
+    /// Anybody. May shorten what it would get with no deadline at all, never lengthen it, and learns nothing of our
+    /// insides.
+    #[default]
+    Outside,
+    /// One of ours: gets what it asks for up to the ceiling, and is told where the time went.
+    Inside,
+}
+
+/// What to do when a deadline field cannot be read (contract P3). Never unlimited, always counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnMalformed {
+    /// Refuse the request: the sender finds its mistake.
+    #[default]
+    Reject,
+    /// Give it what a request without a deadline gets, or what its readable fields say, whichever is shorter.
+    Clamp,
+}
+
+/// The limits of one route.
+///
+/// ```
+/// # use oneclock_core::ingress::Limits; use std::time::Duration;
+/// let reports = Limits::new().ceiling(Duration::from_secs(30)).when_absent(Duration::from_secs(20));
+/// assert!(reports.check().is_ok());
+/// let upside_down = Limits::new().ceiling(Duration::from_secs(1)).when_absent(Duration::from_secs(2));
+/// assert_eq!(
+///     upside_down.check().unwrap_err().to_string(),
+///     "when_absent (2s) is above the ceiling (1s): nobody may get more than the ceiling"
+/// );
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    when_absent: Duration,
+    ceiling: Duration,
+    min_useful: Duration,
+    on_malformed: OnMalformed,
+}
+
+/// One service's rules for what arrives: limits, and other limits for some routes. Cheap to clone.
+///
+/// ```
+/// # use oneclock_core::ingress::*; use std::time::Duration;
+/// # fn ms(n: u64) -> Duration { Duration::from_millis(n) } fn secs(n: u64) -> Duration { Duration::from_secs(n) }
+/// let policy = Policy::named("order")
+///     .when_absent(ms(800))
+///     .ceiling(secs(2))
+///     .min_useful(ms(20))
+///     .route("/reports/{id}", |limits| limits.ceiling(secs(30)))
+///     .build()?;
+/// assert_eq!(policy.limits(Some("/reports/{id}")).ceiling_value(), secs(30));
+/// assert_eq!(policy.limits(Some("/orders")).ceiling_value(), secs(2));
+/// # Ok::<(), PolicyError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Policy(Arc<Rules>);
+
+#[derive(Debug)]
+struct Rules {
+    name: Name,
+    limits: Limits,
+    routes: BTreeMap<String, Limits>,
+}
+
+/// Builds a [`Policy`].
+#[derive(Clone, Debug)]
+#[must_use = "a policy is made by `build`"]
+pub struct PolicyBuilder {
+    name: Name,
+    limits: Limits,
+    routes: Vec<(String, Change)>,
+}
+
+/// Limits that contradict one another.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// A limit of zero would refuse every request: zero means expired, never unlimited.
+    #[error("{what} is zero, which means expired and would refuse every request; write the duration that is meant")]
+    Zero {
+        /// Which limit.
+        what: &'static str,
+    },
+    /// More when nothing is said than the most that is given.
+    #[error("when_absent ({when_absent:?}) is above the ceiling ({ceiling:?}): nobody may get more than the ceiling")]
+    AbsentAboveCeiling {
+        /// The value for requests without a deadline.
+        when_absent: Duration,
+        /// The endpoint's maximum.
+        ceiling: Duration,
+    },
+    /// The least that is useful is more than a request without a deadline gets.
+    #[error(
+        "min_useful ({min_useful:?}) is above when_absent ({when_absent:?}): requests without a deadline would all be refused"
+    )]
+    MinimumAboveAbsent {
+        /// The least that is useful.
+        min_useful: Duration,
+        /// The value for requests without a deadline.
+        when_absent: Duration,
+    },
+    /// One of the above, in the limits of a route.
+    #[error("route {route}: {error}")]
+    InRoute {
+        /// The route.
+        route: String,
+        /// What is wrong.
+        error: Box<PolicyError>,
+    },
+    /// Two sets of limits for one route.
+    #[error("route {route} has two sets of limits; keep one")]
+    SameRouteTwice {
+        /// The route.
+        route: String,
+    },
+}
+
+/// One arrival, as the layer saw it.
+#[derive(Clone, Copy, Debug)]
+pub struct Arriving<'a> {
+    /// What the deadline fields said.
+    pub reading: Reading<'a>,
+    /// Who said it.
+    pub trust: Trust,
+    /// When the head was read: the budget runs from here (contract K1).
+    pub arrived: Tick,
+    /// Now, which is later if the request waited.
+    pub now: Tick,
+    /// What the platform leaves, where it sets a limit.
+    pub platform: Option<Deadline>,
+}
+
+/// What becomes of an arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision<'a> {
+    /// It may begin.
+    Accepted(Accepted<'a>),
+    /// It is answered at once.
+    Refused(RefusedAtIngress<'a>),
+}
+
+/// An accepted request's budget, and how it came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted<'a> {
+    /// Its deadline and what made it.
+    pub budget: Budget,
+    /// The field that the deadline came from, if a caller gave one.
+    pub source: Option<&'a Name>,
+    /// Whether the caller asked for more than it got.
+    pub clamped: bool,
+    /// Whether an absolute time was further off than the ceiling, or past by more than the tolerance (contract P10).
+    pub skew_suspected: bool,
+    /// The field that could not be read, under [`OnMalformed::Clamp`].
+    pub malformed: Option<MalformedField<'a>>,
+}
+
+/// A refused request: nothing of it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedAtIngress<'a> {
+    /// Why.
+    pub reason: Reason,
+    /// The bound that was in force.
+    pub bound: Bound,
+    /// What was left.
+    pub remaining: Duration,
+    /// The least that would have been useful.
+    pub min_useful: Duration,
+    /// The field that the deadline came from, if a caller gave one.
+    pub source: Option<&'a Name>,
+    /// The field that could not be read, for [`Reason::Malformed`].
+    pub malformed: Option<MalformedField<'a>>,
+    /// Whether an absolute time was so far off that the clocks probably differ.
+    pub skew_suspected: bool,
+}
+
+/// How far an absolute time may lie in the past before the clocks are suspected (contract P10).
+pub const SKEW_TOLERANCE: Duration = Duration::from_secs(1);
+
+/// A change to the base limits, kept until `build`, so that the order of the calls does not matter.
+#[derive(Clone)]
+struct Change(Arc<dyn Fn(Limits) -> Limits + Send + Sync>);
+
+// === Limits ===
+
+impl Limits {
+    /// 2 s when nobody says anything, a ceiling of 10 s, nothing below 5 ms, malformed fields rejected.
+    pub const fn new() -> Self {
+        Self {
+            when_absent: Duration::from_secs(2),
+            ceiling: Duration::from_secs(10),
+            min_useful: crate::grant::DEFAULT_MIN_USEFUL,
+            on_malformed: OnMalformed::Reject,
+        }
+    }
+
+    /// What a request gets that brings no deadline. Also the most that a caller outside the trust boundary gets.
+    #[must_use]
+    pub const fn when_absent(mut self, when_absent: Duration) -> Self {
+        self.when_absent = when_absent;
+        self
+    }
+
+    /// The most that any caller gets.
+    #[must_use]
+    pub const fn ceiling(mut self, ceiling: Duration) -> Self {
+        self.ceiling = ceiling;
+        self
+    }
+
+    /// The least that is useful: with less left, the request is refused before any side effect (contract C4).
+    #[must_use]
+    pub const fn min_useful(mut self, min_useful: Duration) -> Self {
+        self.min_useful = min_useful;
+        self
+    }
+
+    /// What to do when a deadline field cannot be read.
+    #[must_use]
+    pub const fn on_malformed(mut self, on_malformed: OnMalformed) -> Self {
+        self.on_malformed = on_malformed;
+        self
+    }
+
+    /// See [`when_absent`](Self::when_absent).
+    pub const fn when_absent_value(&self) -> Duration {
+        self.when_absent
+    }
+
+    /// See [`ceiling`](Self::ceiling).
+    pub const fn ceiling_value(&self) -> Duration {
+        self.ceiling
+    }
+
+    /// See [`min_useful`](Self::min_useful).
+    pub const fn min_useful_value(&self) -> Duration {
+        self.min_useful
+    }
+
+    /// Whether the limits fit together.
+    ///
+    /// # Errors
+    /// [`PolicyError`], the first that is found.
+    pub fn check(&self) -> Result<(), PolicyError> {
+        let Self { when_absent, ceiling, min_useful, .. } = *self;
+        if ceiling.is_zero() {
+            return Err(PolicyError::Zero { what: "ceiling" });
+        }
+        if when_absent.is_zero() {
+            return Err(PolicyError::Zero { what: "when_absent" });
+        }
+        if when_absent > ceiling {
+            return Err(PolicyError::AbsentAboveCeiling { when_absent, ceiling });
+        }
+        if min_useful > when_absent {
+            return Err(PolicyError::MinimumAboveAbsent { min_useful, when_absent });
+        }
+        Ok(())
+    }
+
+    /// Decides about one arrival.
+    ///
+    /// In this order: malformed fields, then the shortest of what was said and what is allowed, then whether enough of
+    /// it is left. Zero on the wire means expired (contract P4).
+    pub fn decide<'a>(&self, arriving: &Arriving<'a>) -> Decision<'a> {
+        let reading = &arriving.reading;
+        let mut decided = Accepted {
+            budget: Budget::begin(BoundBy::Absent, self.when_absent, arriving.arrived),
+            source: reading.source,
+            clamped: false,
+            skew_suspected: self.suspects_skew(reading),
+            malformed: None,
+        };
+        // What was asked for. A malformed field that is read as absent still cannot lift what was understood.
+        let asked = match reading.read {
+            Read::Absent => None,
+            Read::Valid(span) => Some(span),
+            Read::Expired => Some(Duration::ZERO),
+            Read::Malformed(_) => match self.on_malformed {
+                OnMalformed::Reject => {
+                    return self.refused(arriving, &decided, Reason::Malformed, Duration::ZERO);
+                }
+                OnMalformed::Clamp => {
+                    decided.malformed = reading.malformed;
+                    decided.source = None;
+                    reading.at_most.filter(|at_most| *at_most < self.when_absent)
+                }
+            },
+        };
+        if let Some(asked) = asked {
+            let (most, by) = match arriving.trust {
+                Trust::Outside => (self.when_absent, BoundBy::Absent),
+                Trust::Inside => (self.ceiling, BoundBy::Ceiling),
+            };
+            decided.clamped = asked > most;
+            decided.budget = if decided.clamped {
+                Budget::begin(by, most, arriving.arrived)
+            } else {
+                Budget::begin(BoundBy::Caller, asked, arriving.arrived)
+            };
+        }
+        if let Some(platform) = arriving.platform {
+            let limit = platform.remaining(arriving.arrived);
+            let platform = Budget { deadline: platform, bound: Bound { by: BoundBy::Platform, limit } };
+            decided.budget = decided.budget.shortened(platform);
+        }
+        let remaining = decided.budget.deadline.remaining(arriving.now);
+        if remaining.is_zero() {
+            return self.refused(arriving, &decided, Reason::ExpiredBeforeStart, remaining);
+        }
+        if remaining < self.min_useful {
+            return self.refused(arriving, &decided, Reason::InsufficientBudget, remaining);
+        }
+        Decision::Accepted(decided)
+    }
+
+    fn refused<'a>(
+        &self,
+        arriving: &Arriving<'a>,
+        decided: &Accepted<'a>,
+        reason: Reason,
+        remaining: Duration,
+    ) -> Decision<'a> {
+        Decision::Refused(RefusedAtIngress {
+            reason,
+            bound: decided.budget.bound,
+            remaining,
+            min_useful: self.min_useful,
+            source: decided.source,
+            malformed: arriving.reading.malformed,
+            skew_suspected: decided.skew_suspected,
+        })
+    }
+
+    fn suspects_skew(&self, reading: &Reading<'_>) -> bool {
+        let too_late = reading.latest.is_some_and(|latest| latest.offset > Offset::Ahead(self.ceiling));
+        let too_early = reading.earliest.is_some_and(|earliest| earliest.offset < Offset::Behind(SKEW_TOLERANCE));
+        too_late || too_early
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// === Policy ===
+
+impl Policy {
+    /// Begins a policy under a name that ledgers, errors and metrics show: the service's.
+    pub fn named(name: impl Into<Name>) -> PolicyBuilder {
+        PolicyBuilder { name: name.into(), limits: Limits::new(), routes: Vec::new() }
+    }
+
+    /// The service's name.
+    pub fn name(&self) -> &Name {
+        &self.0.name
+    }
+
+    /// The limits of a matched route, or the service's own.
+    pub fn limits(&self, route: Option<&str>) -> &Limits {
+        route.and_then(|route| self.0.routes.get(route)).unwrap_or(&self.0.limits)
+    }
+
+    /// The routes with limits of their own.
+    pub fn routes(&self) -> impl Iterator<Item = (&str, &Limits)> {
+        self.0.routes.iter().map(|(route, limits)| (route.as_str(), limits))
+    }
+}
+
+impl PolicyBuilder {
+    /// See [`Limits::when_absent`].
+    pub fn when_absent(mut self, when_absent: Duration) -> Self {
+        self.limits = self.limits.when_absent(when_absent);
+        self
+    }
+
+    /// See [`Limits::ceiling`].
+    pub fn ceiling(mut self, ceiling: Duration) -> Self {
+        self.limits = self.limits.ceiling(ceiling);
+        self
+    }
+
+    /// See [`Limits::min_useful`].
+    pub fn min_useful(mut self, min_useful: Duration) -> Self {
+        self.limits = self.limits.min_useful(min_useful);
+        self
+    }
+
+    /// See [`Limits::on_malformed`].
+    pub fn on_malformed(mut self, on_malformed: OnMalformed) -> Self {
+        self.limits = self.limits.on_malformed(on_malformed);
+        self
+    }
+
+    /// Other limits for one matched route, spelled as the router spells it. `change` gets the service's own limits.
+    pub fn route(
+        mut self,
+        route: impl Into<String>,
+        change: impl Fn(Limits) -> Limits + Send + Sync + 'static,
+    ) -> Self {
+        self.routes.push((route.into(), Change(Arc::new(change))));
+        self
+    }
+
+    /// The policy.
+    ///
+    /// # Errors
+    /// [`PolicyError`], if limits contradict one another, here rather than at the first request.
+    pub fn build(self) -> Result<Policy, PolicyError> {
+        self.limits.check()?;
+        let mut routes = BTreeMap::new();
+        for (route, change) in self.routes {
+            let limits = (change.0)(self.limits);
+            limits.check().map_err(|error| PolicyError::InRoute { route: route.clone(), error: Box::new(error) })?;
+            if routes.insert(route.clone(), limits).is_some() {
+                return Err(PolicyError::SameRouteTwice { route });
+            }
+        }
+        Ok(Policy(Arc::new(Rules { name: self.name, limits: self.limits, routes })))
+    }
+}
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Change")
+    }
+}
+
+// === RefusedAtIngress ===
+
+/// A sentence for the person on call.
+impl fmt::Display for RefusedAtIngress<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(malformed) = &self.malformed
+            && self.reason == Reason::Malformed
+        {
+            return write!(f, "{malformed}");
+        }
+        write!(
+            f,
+            "{}: {:?} left, {:?} is the least that is useful (bound: {}",
+            self.reason.title(),
+            self.remaining,
+            self.min_useful,
+            self.bound
+        )?;
+        match self.source {
+            Some(source) => write!(f, ", {source})"),
+            None => f.write_str(")"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Convention, Conventions, Reader, Wall};
+    use proptest::prelude::*;
+
+    const fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    const LIMITS: Limits = Limits::new().when_absent(ms(800)).ceiling(ms(2_000)).min_useful(ms(20));
+    const ARRIVED: Tick = Tick::from_nanos(5_000_000_000);
+
+    /// What `fields` get from `trust`, `waited` after the head was read.
+    #[track_caller]
+    fn decides(
+        limits: Limits,
+        fields: &[(&'static str, &str)],
+        trust: Trust,
+        waited: Duration,
+        want: Result<(Duration, BoundBy), Reason>,
+    ) {
+        let conventions = Conventions::default_set();
+        let mut reader = Reader::new(Wall::from_nanos(1_700_000_000_000_000_000));
+        for (name, value) in fields {
+            reader.field(conventions.find(name).expect("a default convention"), value.as_bytes());
+        }
+        let now = ARRIVED + waited;
+        let arriving = Arriving { reading: reader.finish(), trust, arrived: ARRIVED, now, platform: None };
+        let got = match limits.decide(&arriving) {
+            Decision::Accepted(accepted) => Ok((accepted.budget.deadline.remaining(now), accepted.budget.bound.by)),
+            Decision::Refused(refused) => Err(refused.reason),
+        };
+        assert_eq!(got, want, "{fields:?} from {trust:?} after {waited:?}");
+    }
+
+    #[test]
+    fn c2_absent_gets_when_absent_whoever_asks() {
+        for trust in [Trust::Inside, Trust::Outside] {
+            decides(LIMITS, &[], trust, ms(0), Ok((ms(800), BoundBy::Absent)));
+        }
+    }
+
+    #[test]
+    fn c2_outside_may_shorten_never_lengthen() {
+        let outside = |value, want| decides(LIMITS, &[("x-remaining-ms", value)], Trust::Outside, ms(0), want);
+        outside("300", Ok((ms(300), BoundBy::Caller)));
+        outside("801", Ok((ms(800), BoundBy::Absent)));
+        outside("9999999999", Ok((ms(800), BoundBy::Absent)));
+    }
+
+    #[test]
+    fn c2_inside_gets_what_it_asks_up_to_the_ceiling() {
+        let inside = |value, want| decides(LIMITS, &[("grpc-timeout", value)], Trust::Inside, ms(0), want);
+        inside("1500m", Ok((ms(1_500), BoundBy::Caller)));
+        inside("2S", Ok((ms(2_000), BoundBy::Caller)));
+        inside("99999999H", Ok((ms(2_000), BoundBy::Ceiling)));
+    }
+
+    #[test]
+    fn k1_waiting_before_the_decision_is_spent() {
+        let after = |waited, want| decides(LIMITS, &[("x-remaining-ms", "300")], Trust::Inside, waited, want);
+        after(ms(100), Ok((ms(200), BoundBy::Caller)));
+        after(ms(281), Err(Reason::InsufficientBudget));
+        after(ms(300), Err(Reason::ExpiredBeforeStart));
+        after(ms(9_000), Err(Reason::ExpiredBeforeStart));
+    }
+
+    #[test]
+    fn p4_zero_is_expired_and_c4_too_little_is_refused() {
+        for trust in [Trust::Inside, Trust::Outside] {
+            decides(LIMITS, &[("grpc-timeout", "0S")], trust, ms(0), Err(Reason::ExpiredBeforeStart));
+            decides(LIMITS, &[("x-remaining-ms", "19")], trust, ms(0), Err(Reason::InsufficientBudget));
+            decides(LIMITS, &[("x-remaining-ms", "20")], trust, ms(0), Ok((ms(20), BoundBy::Caller)));
+        }
+        decides(Limits::new(), &[("x-remaining-ms", "4")], Trust::Inside, ms(0), Err(Reason::InsufficientBudget));
+    }
+
+    #[test]
+    fn p3_malformed_is_never_unlimited() {
+        let clamp = LIMITS.on_malformed(OnMalformed::Clamp);
+        let bad = ("grpc-timeout", "1.5S");
+        decides(LIMITS, &[bad], Trust::Inside, ms(0), Err(Reason::Malformed));
+        decides(clamp, &[bad], Trust::Inside, ms(0), Ok((ms(800), BoundBy::Absent)));
+        decides(clamp, &[bad, ("x-remaining-ms", "300")], Trust::Inside, ms(0), Ok((ms(300), BoundBy::Caller)));
+        decides(clamp, &[bad, ("x-remaining-ms", "1900")], Trust::Inside, ms(0), Ok((ms(800), BoundBy::Absent)));
+        decides(clamp, &[bad, ("x-remaining-ms", "0")], Trust::Inside, ms(0), Err(Reason::ExpiredBeforeStart));
+    }
+
+    #[test]
+    fn p10_a_moment_far_off_is_clamped_and_suspected() {
+        let convention = Convention::X_REQUEST_DEADLINE;
+        for (moment, suspected, accepted) in [
+            ("2023-11-14T22:13:21.5Z", false, true), // 1.5 s ahead
+            ("2023-11-14T23:13:20Z", true, true),    // an hour ahead
+            ("2023-11-14T22:13:19.5Z", false, false),
+            ("2023-11-14T21:13:20Z", true, false), // an hour ago
+        ] {
+            let mut reader = Reader::new(Wall::from_nanos(1_700_000_000_000_000_000));
+            reader.field(&convention, moment.as_bytes());
+            let reading = reader.finish();
+            let arriving = Arriving { reading, trust: Trust::Inside, arrived: ARRIVED, now: ARRIVED, platform: None };
+            match LIMITS.decide(&arriving) {
+                Decision::Accepted(got) => assert!(accepted && got.skew_suspected == suspected, "{moment}"),
+                Decision::Refused(got) => assert!(!accepted && got.skew_suspected == suspected, "{moment}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_platform_can_only_shorten() {
+        let decide = |platform: u64| {
+            let reading = Reader::new(Wall::default()).finish();
+            let platform = Some(Deadline::after(ARRIVED, ms(platform)));
+            match LIMITS.decide(&Arriving { reading, trust: Trust::Inside, arrived: ARRIVED, now: ARRIVED, platform }) {
+                Decision::Accepted(accepted) => accepted.budget.bound,
+                Decision::Refused(refused) => refused.bound,
+            }
+        };
+        assert_eq!(decide(500), Bound { by: BoundBy::Platform, limit: ms(500) });
+        assert_eq!(decide(5_000).by, BoundBy::Absent);
+    }
+
+    #[test]
+    fn limits_that_contradict_are_refused_at_construction() {
+        #[track_caller]
+        fn refused(builder: PolicyBuilder, want: &str) {
+            assert_eq!(builder.build().unwrap_err().to_string(), want);
+        }
+        refused(
+            Policy::named("a").ceiling(ms(0)),
+            "ceiling is zero, which means expired and would refuse every request; write the duration that is meant",
+        );
+        refused(
+            Policy::named("a").when_absent(ms(10)).min_useful(ms(20)),
+            "min_useful (20ms) is above when_absent (10ms): requests without a deadline would all be refused",
+        );
+        refused(
+            Policy::named("a").route("/x", |limits| limits.ceiling(ms(1))),
+            "route /x: when_absent (2s) is above the ceiling (1ms): nobody may get more than the ceiling",
+        );
+        refused(
+            Policy::named("a").route("/x", |limits| limits).route("/x", |limits| limits),
+            "route /x has two sets of limits; keep one",
+        );
+    }
+
+    proptest! {
+        /// Invariant I1, and C2: whatever arrives, the result is finite and at most what this trust allows.
+        #[test]
+        fn whatever_arrives_gets_a_finite_deadline(value: Vec<u8>, name in 0usize..6, inside: bool, clamp: bool) {
+            let conventions = Conventions::default_set();
+            let convention = conventions.iter().nth(name).expect("six by default");
+            let mut reader = Reader::new(Wall::from_nanos(1_700_000_000_000_000_000));
+            reader.field(convention, &value);
+            let limits = LIMITS.on_malformed(if clamp { OnMalformed::Clamp } else { OnMalformed::Reject });
+            let trust = if inside { Trust::Inside } else { Trust::Outside };
+            let reading = reader.finish();
+            if let Decision::Accepted(accepted) =
+                limits.decide(&Arriving { reading, trust, arrived: ARRIVED, now: ARRIVED, platform: None })
+            {
+                let most = if inside { ms(2_000) } else { ms(800) };
+                prop_assert!(accepted.budget.deadline <= Deadline::after(ARRIVED, most));
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The names of the fields that carry a deadline, lower case as HTTP/2 sends them. Contract section 1.
+//!
+//! Fields about retries and hedges are not here: they carry no deadline.
+
+/// gRPC, and gRPC-Web.
+pub const GRPC_TIMEOUT: &str = "grpc-timeout";
+/// The Connect protocol.
+pub const CONNECT_TIMEOUT_MS: &str = "connect-timeout-ms";
+/// Ours: what we write on plain HTTP.
+pub const X_REMAINING_MS: &str = "x-remaining-ms";
+/// Remaining milliseconds, widespread.
+pub const X_REQUEST_TIMEOUT_MS: &str = "x-request-timeout-ms";
+/// Milliseconds at some senders, seconds at others: read only where its kind is declared.
+pub const X_REQUEST_TIMEOUT: &str = "x-request-timeout";
+/// A moment, as RFC 3339 writes it.
+pub const X_REQUEST_DEADLINE: &str = "x-request-deadline";
+/// What Envoy tells the service behind it.
+pub const X_ENVOY_EXPECTED_RQ_TIMEOUT_MS: &str = "x-envoy-expected-rq-timeout-ms";
+/// What a caller asks of Envoy for the whole request. Zero means "no limit" there.
+pub const X_ENVOY_UPSTREAM_RQ_TIMEOUT_MS: &str = "x-envoy-upstream-rq-timeout-ms";
+/// What a caller asks of Envoy for each attempt. Zero means "no limit" there.
+pub const X_ENVOY_UPSTREAM_RQ_PER_TRY_TIMEOUT_MS: &str = "x-envoy-upstream-rq-per-try-timeout-ms";
+/// Palantir's Dialogue and Conjure: decimal seconds.
+pub const EXPECT_WITHIN: &str = "expect-within";
+/// YARPC and Cadence.
+pub const CONTEXT_TTL_MS: &str = "context-ttl-ms";
+/// Finagle: when it was written and when it ends, both since the Unix epoch.
+pub const FINAGLE_DEADLINE: &str = "finagle-ctx-com.twitter.finagle.deadline";
+/// Linkerd.
+pub const L5D_TIMEOUT: &str = "l5d-timeout";
+
+/// Every name above, for tables, tests and whoever has to strip them all (contract C3, E7).
+pub const ALL: [&str; 13] = [
+    GRPC_TIMEOUT,
+    CONNECT_TIMEOUT_MS,
+    X_REMAINING_MS,
+    X_REQUEST_TIMEOUT_MS,
+    X_REQUEST_TIMEOUT,
+    X_REQUEST_DEADLINE,
+    X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
+    X_ENVOY_UPSTREAM_RQ_TIMEOUT_MS,
+    X_ENVOY_UPSTREAM_RQ_PER_TRY_TIMEOUT_MS,
+    EXPECT_WITHIN,
+    CONTEXT_TTL_MS,
+    FINAGLE_DEADLINE,
+    L5D_TIMEOUT,
+];

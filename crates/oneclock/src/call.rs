@@ -1,0 +1,212 @@
+//! One call to something downstream: where it is, how long each stage took, how it ended.
+//!
+//! Decides how a call is accounted: one ledger entry with its stages as parts, one event, both from a guard (contract
+//! N1). It has no cancel tree of its own, since nothing of ours runs below it.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use oneclock_core::effect::{self, Seen};
+use oneclock_core::ledger::EntryId;
+use oneclock_core::{BoundBy, Budget, Cause, Deadline, Ending, Name, Outcome, Stage, Tick};
+
+use crate::events::{Called, Event};
+use crate::run::{EndOf, Ended};
+use crate::{Operation, clock};
+
+/// A call in progress. Dropped before [`close`](Self::close), it was abandoned, and its outcome follows from its stage.
+#[must_use = "dropping a call abandons it"]
+pub struct Call {
+    operation: Operation,
+    name: Name,
+    budget: Budget,
+    began: Tick,
+    entry: EntryId,
+    part: Option<EntryId>,
+    stage: Stage,
+    closed: Option<Outcome>,
+    ended: Option<Ending>,
+}
+
+// === Call ===
+
+impl Call {
+    pub(crate) fn begin(operation: Operation, name: Name, budget: Budget) -> Self {
+        let began = clock::now();
+        let entry = operation.lock_ledger().open(name.clone(), Stage::Arrival, None, began);
+        Self { operation, name, budget, began, entry, part: None, stage: Stage::Arrival, closed: None, ended: None }
+    }
+
+    /// The operation that makes it.
+    pub fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
+    /// What it calls.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// The moment after which its answer is useless.
+    pub fn deadline(&self) -> Deadline {
+        self.budget.deadline
+    }
+
+    /// What it may spend, and what made that.
+    pub fn budget(&self) -> Budget {
+        self.budget
+    }
+
+    /// What is left of its grant.
+    pub fn remaining(&self) -> Duration {
+        self.deadline().remaining(clock::now())
+    }
+
+    /// When it began.
+    pub fn began(&self) -> Tick {
+        self.began
+    }
+
+    /// Where it is.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// It reached `stage`: the time from here on is charged to that.
+    pub fn enter(&mut self, stage: Stage) {
+        let now = clock::now();
+        self.stage = stage;
+        self.operation.set_stage(stage);
+        let mut ledger = self.operation.lock_ledger();
+        if let Some(part) = self.part.take() {
+            ledger.close(part, now);
+        }
+        self.part = Some(ledger.open(stage.as_str(), stage, Some(self.entry), now));
+    }
+
+    /// Why it must end now, if it must: its grant is used up, or its operation has ended.
+    pub fn ending(&self) -> Option<Ending> {
+        let now = clock::now();
+        if self.deadline().is_past(now) {
+            return Some(self.out_of_time(now));
+        }
+        self.operation.ending_at(now).map(|ending| self.placed(ending))
+    }
+
+    /// Runs `work` until it is done or the call must end.
+    ///
+    /// The work is polled first (contract X1), except when the call must end before it begins.
+    ///
+    /// # Errors
+    /// [`Ended`]; the work was dropped, and this call's event will say so.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work.
+    pub async fn run<F: Future>(&mut self, work: F) -> Result<F::Output, Ended> {
+        if let Some(ending) = self.ending() {
+            return Err(self.cut_off(ending));
+        }
+        let mut work = pin!(work);
+        let mut end = pin!(EndOf::or_at(self.operation.clone(), self.deadline()));
+        let result = poll_fn(|cx| {
+            if let Poll::Ready(value) = work.as_mut().poll(cx) {
+                return Poll::Ready(Ok(value));
+            }
+            end.as_mut().poll(cx).map(Err)
+        })
+        .await;
+        result.map_err(|_| {
+            let now = clock::now();
+            let ending = self.ending().unwrap_or_else(|| self.out_of_time(now));
+            self.cut_off(ending)
+        })
+    }
+
+    /// It is over, with this outcome.
+    pub fn close(mut self, outcome: Outcome) {
+        self.closed = Some(outcome);
+    }
+
+    /// It was cut off for `ending`; says so in its event, and makes the error.
+    pub fn cut_off(&mut self, ending: Ending) -> Ended {
+        let ending = self.placed(ending);
+        self.ended = Some(ending);
+        self.ended_error(ending)
+    }
+
+    /// What is known of the far side if it is cut off now.
+    pub fn outcome_if_cut_off(&self) -> Outcome {
+        effect::outcome(Seen::CutOff { stage: self.stage }, false)
+    }
+
+    fn out_of_time(&self, at: Tick) -> Ending {
+        Ending { cause: Cause::Deadline, bound: self.budget.bound.by, stage: self.stage, at }
+    }
+
+    /// An ending seen from this call: its own stage says where.
+    fn placed(&self, ending: Ending) -> Ending {
+        let bound = if ending.cause == Cause::Deadline { self.budget.bound.by } else { ending.bound };
+        Ending { stage: self.stage, bound, ..ending }
+    }
+
+    fn ended_error(&self, ending: Ending) -> Ended {
+        Ended {
+            operation: self.operation.name().clone(),
+            call: Some(self.name.clone()),
+            ending,
+            bound: self.budget.bound,
+            elapsed: clock::now().since(self.began),
+            ledger: Box::new(self.operation.ledger().part(self.entry)),
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let now = clock::now();
+        {
+            let mut ledger = self.operation.lock_ledger();
+            if let Some(part) = self.part.take() {
+                ledger.close(part, now);
+            }
+            ledger.close(self.entry, now);
+        }
+        self.operation.set_stage(Stage::Work);
+        let outcome = self.closed.unwrap_or_else(|| self.outcome_if_cut_off());
+        let ending = match (self.closed, self.ended) {
+            (Some(_), ended) | (None, ended @ Some(_)) => ended,
+            // Abandoned: by the end of its operation, or by code that lost interest.
+            (None, None) => Some(self.ending().unwrap_or(Ending {
+                cause: Cause::CalledOff,
+                bound: BoundBy::Caller,
+                stage: self.stage,
+                at: now,
+            })),
+        };
+        if !self.operation.is_observed() {
+            return;
+        }
+        self.operation.tell(&Event::Called(&Called {
+            operation: self.operation.name().clone(),
+            call: self.name.clone(),
+            bound: self.budget.bound,
+            ending,
+            elapsed: now.since(self.began),
+            outcome,
+        }));
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call")
+            .field("operation", self.operation.name())
+            .field("name", &self.name)
+            .field("stage", &self.stage)
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

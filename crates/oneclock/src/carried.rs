@@ -1,0 +1,72 @@
+//! A value that travels through a channel together with its operation.
+//!
+//! Decides that the wait spends the operation's budget (stage `queue`, invariant I4), and that what expired on the way
+//! is not started (contract X7).
+
+use oneclock_core::Stage;
+
+use crate::Operation;
+use crate::operation::Spending;
+use crate::run::Ended;
+
+/// A value and the operation it belongs to, on their way through a queue.
+///
+/// ```
+/// # use oneclock::{Carried, Operation}; use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+/// let op = Operation::begin("order", Duration::from_millis(100));
+/// let (sender, mut receiver) = tokio::sync::mpsc::channel(8);
+/// sender.send(Carried::new(&op, "cart-7")).await.unwrap();
+///
+/// let (op, cart) = receiver.recv().await.unwrap().open().unwrap();
+/// op.run(async { assert_eq!(cart, "cart-7") }).await.unwrap();
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a carried value belongs into a channel"]
+pub struct Carried<T> {
+    operation: Operation,
+    value: T,
+    queued: Spending,
+}
+
+/// The operation ended while its value was on the way. The value comes back, so that nothing is lost.
+#[derive(Debug, thiserror::Error)]
+#[error("ended before it was taken from its queue: {ended}")]
+pub struct TooLate<T> {
+    /// Which end it was.
+    #[source]
+    pub ended: Ended,
+    /// The value.
+    pub value: T,
+}
+
+// === Carried ===
+
+impl<T> Carried<T> {
+    /// Packs `value` for its way through a queue; from here on the wait is counted.
+    pub fn new(operation: &Operation, value: T) -> Self {
+        operation.set_stage(Stage::Queue);
+        Self { operation: operation.clone(), value, queued: operation.spend("queue", Stage::Queue) }
+    }
+
+    /// The operation, while the value is still on its way. For queues that order by what is left.
+    pub fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
+    /// Takes the value out at its destination.
+    ///
+    /// # Errors
+    /// [`TooLate`], if the operation has ended meanwhile: do not start the work.
+    pub fn open(self) -> Result<(Operation, T), TooLate<T>> {
+        let Self { operation, value, queued } = self;
+        let ended = operation.checkpoint().err();
+        drop(queued);
+        operation.set_stage(Stage::Work);
+        match ended {
+            Some(ended) => Err(TooLate { ended, value }),
+            None => Ok((operation, value)),
+        }
+    }
+}

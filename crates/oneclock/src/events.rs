@@ -1,0 +1,236 @@
+//! What happened, told once, to one [`Observer`].
+//!
+//! Decides the words. Every count, span and log line elsewhere comes from these events; they are sent from guards, so
+//! that cancelled work is counted too (contract N1).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use oneclock_core::{Bound, Ending, Ledger, Name, Outcome, Reason};
+
+/// One thing that happened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A request arrived and was accepted.
+    Arrived(&'a Arrived),
+    /// A request was refused before its work began.
+    Refused(&'a Refusal),
+    /// An operation is over, whichever way. Exactly one for each operation.
+    Ended(&'a OperationEnded<'a>),
+    /// A call to something downstream is over, whichever way. Exactly one for each call that was begun.
+    Called(&'a Called),
+    /// A call was not made, because it could not have been useful (contract E2, E3, X6).
+    NotCalled {
+        /// The operation that would have made it.
+        operation: &'a Name,
+        /// What it would have called.
+        call: &'a Name,
+        /// Why not.
+        reason: Reason,
+    },
+    /// An answer was complete at or after its deadline and was delivered all the same (contract X1).
+    Late {
+        /// Whose.
+        operation: &'a Name,
+        /// By how much.
+        by: Duration,
+    },
+    /// Work went on after its operation had ended, and is over now (invariant I14).
+    RanOn {
+        /// The operation it belonged to.
+        operation: &'a Name,
+        /// What went on.
+        work: &'a Name,
+        /// What kept it going.
+        because: RanOn,
+        /// For how long after the end.
+        for_: Duration,
+    },
+    /// A new operation was begun that may outlive its parent.
+    Detached {
+        /// The operation it came from.
+        from: &'a Name,
+        /// The new one.
+        operation: &'a Name,
+        /// Why, in the words of whoever detached it.
+        reason: &'a str,
+    },
+    /// A task of ours panicked. The panic itself is reported where it was awaited.
+    Panicked {
+        /// The operation it belonged to.
+        operation: &'a Name,
+        /// The task.
+        work: &'a Name,
+    },
+}
+
+/// A request that was accepted, and how its deadline came about.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Arrived {
+    /// The operation that begins.
+    pub operation: Name,
+    /// What made its deadline.
+    pub bound: Bound,
+    /// The field that the deadline came from, if a caller gave one.
+    pub source: Option<Name>,
+    /// Whether the caller asked for more than it got.
+    pub clamped: bool,
+    /// Whether an absolute time was so far off that the clocks probably differ (contract P10).
+    pub skew_suspected: bool,
+    /// The field that could not be read where the policy reads that as absent (contract P3, `clamp`).
+    pub malformed: Option<Name>,
+}
+
+/// A request that was refused before its work began.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// The operation that did not begin.
+    pub operation: Name,
+    /// Why.
+    pub reason: Reason,
+    /// The field that could not be read, for [`Reason::Malformed`].
+    pub field: Option<Name>,
+    /// What was left.
+    pub remaining: Duration,
+}
+
+/// An operation that is over.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct OperationEnded<'a> {
+    /// Which.
+    pub operation: &'a Name,
+    /// What sort of operation.
+    pub kind: crate::operation::Kind,
+    /// The operation it was a part of.
+    pub parent: Option<&'a Name>,
+    /// What had made its deadline.
+    pub bound: Bound,
+    /// Why it ended early; `None` if its work was done.
+    pub ending: Option<Ending>,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Where the time went.
+    pub ledger: &'a Ledger,
+}
+
+/// A call that is over.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Called {
+    /// The operation that made it.
+    pub operation: Name,
+    /// What it called.
+    pub call: Name,
+    /// What had made its deadline.
+    pub bound: Bound,
+    /// Why it ended early; `None` if it was answered.
+    pub ending: Option<Ending>,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// What is known of the far side.
+    pub outcome: Outcome,
+}
+
+/// What kept work going after its operation had ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum RanOn {
+    /// It was declared as a step that must finish.
+    MustFinish,
+    /// A blocking closure that had not reached its next checkpoint.
+    Blocking,
+}
+
+/// Receives events. Called from guards: it must be quick, and must not panic.
+pub trait Observer: Send + Sync + 'static {
+    /// One event.
+    fn on(&self, event: &Event<'_>);
+}
+
+/// Sends the events of every operation that has no observer of its own to `observer`, for the life of the process.
+///
+/// # Errors
+/// Gives `observer` back if there is one already.
+pub fn observe_globally(observer: Arc<dyn Observer>) -> Result<(), Arc<dyn Observer>> {
+    GLOBAL.set(observer)
+}
+
+static GLOBAL: OnceLock<Arc<dyn Observer>> = OnceLock::new();
+
+/// Sends one event to an operation's observer, or to the global one. For layers and drivers.
+pub fn send(observer: Option<&Arc<dyn Observer>>, event: &Event<'_>) {
+    if let Some(observer) = observer.or_else(|| GLOBAL.get()) {
+        observer.on(event);
+    }
+}
+
+/// Whether anybody listens; events that are costly to make ask first.
+pub(crate) fn is_observed(observer: Option<&Arc<dyn Observer>>) -> bool {
+    observer.is_some() || GLOBAL.get().is_some()
+}
+
+/// Counts events, for tests and for small programs.
+///
+/// ```
+/// # use oneclock::{Operation, events::Counting}; use std::{sync::Arc, time::Duration};
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+/// let counting = Arc::new(Counting::default());
+/// let job = Operation::begin("reconcile", Duration::from_secs(1)).observed_by(counting.clone());
+/// let late = job.run(tokio::time::sleep(Duration::from_secs(5))).await;
+/// drop(job);
+/// assert!(late.is_err());
+/// assert_eq!(counting.count("ended deadline"), 1);
+/// # }
+/// ```
+#[derive(Default)]
+pub struct Counting {
+    counts: Mutex<BTreeMap<String, u64>>,
+}
+
+// === Counting ===
+
+impl Counting {
+    /// How often events of this kind came: `arrived`, `refused <reason>`, `ended ok`, `ended <cause>`,
+    /// `called <outcome>`, `not called <reason>`, `late`, `ran on`, `detached`, `panicked`.
+    pub fn count(&self, kind: &str) -> u64 {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).get(kind).copied().unwrap_or(0)
+    }
+
+    /// The sum over all kinds that begin with `prefix`.
+    pub fn sum(&self, prefix: &str) -> u64 {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.iter().filter(|(kind, _)| kind.starts_with(prefix)).map(|(_, count)| count).sum()
+    }
+}
+
+impl Observer for Counting {
+    fn on(&self, event: &Event<'_>) {
+        let kind = match event {
+            Event::Arrived(_) => "arrived".to_owned(),
+            Event::Refused(refusal) => format!("refused {}", refusal.reason),
+            Event::Ended(ended) => match ended.ending {
+                Some(ending) => format!("ended {}", ending.cause),
+                None => "ended ok".to_owned(),
+            },
+            Event::Called(called) => format!("called {}", called.outcome.as_str()),
+            Event::NotCalled { reason, .. } => format!("not called {reason}"),
+            Event::Late { .. } => "late".to_owned(),
+            Event::RanOn { .. } => "ran on".to_owned(),
+            Event::Detached { .. } => "detached".to_owned(),
+            Event::Panicked { .. } => "panicked".to_owned(),
+        };
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(kind).or_default() += 1;
+    }
+}
+
+impl fmt::Debug for Counting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.counts.lock().unwrap_or_else(PoisonError::into_inner).iter()).finish()
+    }
+}

@@ -1,0 +1,247 @@
+//! Asking an operation for time: a child operation, a bare duration, or a bounded future.
+//!
+//! How much is `oneclock_core::grant`'s decision. Nothing begins once the operation has ended (contract X6).
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use oneclock_core::{Ask, Budget, Ending, Name, Outcome, Reason, Refused, Stage};
+
+use crate::call::Call;
+use crate::events::Event;
+use crate::operation::Driver;
+use crate::run::Ended;
+use crate::{Operation, clock};
+
+/// A request for time, under a name that ledgers and errors show. Made by [`Operation::grant`].
+///
+/// ```
+/// # use oneclock::Operation; use std::time::Duration; fn ms(n: u64) -> Duration { Duration::from_millis(n) }
+/// # fn main() -> Result<(), oneclock::NotBegun> {
+/// let op = Operation::begin("order", ms(800));
+/// // For a client that takes only a duration:
+/// let timeout = op.grant("dynamodb").cap(ms(400)).reserve(ms(50)).remaining()?;
+/// assert!(timeout <= ms(400));
+/// # Ok(()) }
+/// ```
+#[must_use = "a grant does nothing until it is used"]
+#[derive(Debug)]
+pub struct Grant<'a> {
+    operation: &'a Operation,
+    name: Name,
+    ask: Ask,
+}
+
+/// A child was not begun, because it could not have been useful. Nothing was sent.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NotBegun {
+    /// The operation that was asked.
+    pub operation: Name,
+    /// What was not begun.
+    pub call: Name,
+    /// Why not.
+    pub why: WhyNot,
+}
+
+/// Why a child was not begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WhyNot {
+    /// There was too little time.
+    Refused(Refused),
+    /// The operation had already ended (contract X6).
+    Ended(Ending),
+    /// The rest is below one unit of the field that would carry it (contract E2).
+    BelowTheUnit {
+        /// What was left.
+        remaining: Duration,
+    },
+    /// No operation is current, and this destination requires one (contract C6).
+    NoOperation,
+}
+
+/// A bounded child did not give its result: it was not begun, or it was cut off.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Stopped {
+    /// Not begun: proof that nothing happened.
+    #[error(transparent)]
+    NotBegun(#[from] NotBegun),
+    /// Cut off: what happened is not known.
+    #[error(transparent)]
+    Ended(#[from] Ended),
+}
+
+impl Operation {
+    /// Asks for time for a child called `name`. See [`Grant`].
+    pub fn grant(&self, name: impl Into<Name>) -> Grant<'_> {
+        Grant { operation: self, name: name.into(), ask: Ask::new() }
+    }
+}
+
+// === Grant ===
+
+impl<'a> Grant<'a> {
+    /// At most `cap`. It can shorten, never extend (invariant I3).
+    pub fn cap(mut self, cap: Duration) -> Self {
+        self.ask = self.ask.cap(cap);
+        self
+    }
+
+    /// Keeps `reserve` back for the operation's later steps and for the way home.
+    pub fn reserve(mut self, reserve: Duration) -> Self {
+        self.ask = self.ask.reserve(reserve);
+        self
+    }
+
+    /// The least that is useful; 5 ms unless said otherwise. With less left, the child is not begun.
+    pub fn min_useful(mut self, min_useful: Duration) -> Self {
+        self.ask = self.ask.min_useful(min_useful);
+        self
+    }
+
+    /// Everything at once, for code that keeps an [`Ask`] per destination.
+    pub fn ask(mut self, ask: Ask) -> Self {
+        self.ask = ask;
+        self
+    }
+
+    /// What this child may spend, for a client that takes only a duration.
+    ///
+    /// # Errors
+    /// [`NotBegun`], if that is too little.
+    pub fn remaining(self) -> Result<Duration, NotBegun> {
+        Ok(self.decide()?.deadline.remaining(clock::now()))
+    }
+
+    /// A child operation, for code that takes one.
+    ///
+    /// # Errors
+    /// [`NotBegun`], if there is too little time.
+    pub fn operation(self) -> Result<Operation, NotBegun> {
+        let budget = self.decide()?;
+        Ok(self.operation.child(self.name, budget))
+    }
+
+    /// A call to something downstream: an entry in the ledger, stages, and one event at its end. For drivers of
+    /// protocols.
+    ///
+    /// # Errors
+    /// [`NotBegun`], if there is too little time.
+    pub fn call(self) -> Result<Call, NotBegun> {
+        let budget = self.decide()?;
+        Ok(Call::begin(self.operation.clone(), self.name, budget))
+    }
+
+    /// Runs what `work` makes of the child operation until it is done or its time is up.
+    ///
+    /// ```
+    /// # use oneclock::{Operation, Stopped}; use std::time::Duration; fn ms(n: u64) -> Duration { Duration::from_millis(n) }
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+    /// let op = Operation::begin("order", ms(800));
+    /// let slow = op.grant("pricing").cap(ms(300)).run(|_| tokio::time::sleep(ms(500))).await;
+    /// assert!(matches!(slow, Err(Stopped::Ended(ended)) if ended.elapsed >= ms(300)));
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Stopped`], if it was not begun or was cut off.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work; the child has ended.
+    pub async fn run<F: Future>(self, work: impl FnOnce(Operation) -> F) -> Result<F::Output, Stopped> {
+        let spending = self.operation.spend(self.name.clone(), Stage::Work);
+        let driver = self.driven()?;
+        let child = driver.operation().clone();
+        let result = child.run(work(child.clone())).await;
+        drop(spending);
+        if result.is_ok() {
+            driver.finish();
+        }
+        Ok(result?)
+    }
+
+    /// A child operation that is over when its driver says so.
+    pub(crate) fn driven(self) -> Result<Driver, NotBegun> {
+        let budget = self.decide()?;
+        Ok(self.operation.driven_child(self.name, budget))
+    }
+
+    fn decide(&self) -> Result<Budget, NotBegun> {
+        let now = clock::now();
+        let why = match self.operation.ending_at(now) {
+            Some(ending) => WhyNot::Ended(ending),
+            None if self.operation.is_over() => WhyNot::Refused(Refused::Expired { bound: self.operation.bound() }),
+            None => match self.ask.of(self.operation.budget(), now) {
+                Ok(budget) => return Ok(budget),
+                Err(refused) => WhyNot::Refused(refused),
+            },
+        };
+        Err(NotBegun::told(self.operation, self.name.clone(), why))
+    }
+}
+
+// === NotBegun ===
+
+impl NotBegun {
+    /// Makes the error and sends its event. For drivers.
+    pub fn told(operation: &Operation, call: Name, why: WhyNot) -> Self {
+        let not_begun = Self { operation: operation.name().clone(), call, why };
+        operation.tell(&Event::NotCalled {
+            operation: &not_begun.operation,
+            call: &not_begun.call,
+            reason: not_begun.reason(),
+        });
+        not_begun
+    }
+
+    /// What a caller is told (contract section 5).
+    pub fn reason(&self) -> Reason {
+        match self.why {
+            WhyNot::Refused(refused) => refused.reason(),
+            WhyNot::Ended(ending) => ending.reason(),
+            WhyNot::BelowTheUnit { .. } => Reason::InsufficientBudget,
+            WhyNot::NoOperation => Reason::CalledOff,
+        }
+    }
+}
+
+impl fmt::Display for NotBegun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} → {} not begun: ", self.operation, self.call)?;
+        match &self.why {
+            WhyNot::Refused(refused) => write!(f, "{refused}")?,
+            WhyNot::Ended(ending) => write!(f, "{} had already ended: {ending}", self.operation)?,
+            WhyNot::BelowTheUnit { remaining } => {
+                write!(f, "{remaining:?} left, less than one unit of the field that would carry it")?;
+            }
+            WhyNot::NoOperation => {
+                f.write_str("no operation is current and this destination requires one; run it in Operation::scope")?;
+            }
+        }
+        write!(f, ", outcome: {}", Outcome::NotSent)
+    }
+}
+
+impl std::error::Error for NotBegun {}
+
+// === Stopped ===
+
+impl Stopped {
+    /// What is known of what was stopped.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::NotBegun(_) => Outcome::NotSent,
+            Self::Ended(ended) => ended.outcome(),
+        }
+    }
+
+    /// What a caller is told (contract section 5).
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::NotBegun(not_begun) => not_begun.reason(),
+            Self::Ended(ended) => ended.reason(),
+        }
+    }
+}

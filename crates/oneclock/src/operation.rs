@@ -1,0 +1,609 @@
+//! The operation: one deadline, one cancel tree, one first ending, one ledger.
+//!
+//! Decides how the pieces of the core hang together while work runs: who inherits what, and which ending counts. What a
+//! child may spend is `oneclock_core::grant`'s decision; waiting until an end is [`run`](crate::run)'s.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use oneclock_core::ending::Life;
+use oneclock_core::ledger::EntryId;
+use oneclock_core::{Bound, BoundBy, Budget, Cause, Deadline, Ending, Ledger, Name, Stage, Tick};
+use tokio_util::sync::CancellationToken;
+
+use crate::events::{self, Event, Observer, OperationEnded};
+use crate::run::{Ended, Run};
+use crate::shutdown::Shutdown;
+use crate::{clock, scope};
+
+/// The work whose result somebody waits for. It owns exactly one deadline.
+///
+/// Cheap to clone; all clones are the same operation. Inside a handler it is the [`current`](Self::current) one. What it
+/// begins (calls, branches, tasks) never outlives it, except through [`must_finish`](Self::must_finish) and
+/// [`detach`](Self::detach), which say so.
+///
+/// ```
+/// # use oneclock::Operation; use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+/// let nightly = Operation::begin("nightly-reconcile", Duration::from_secs(300));
+/// let rows = nightly.run(async {
+///     // Anywhere below, however deep:
+///     let left = oneclock::remaining().unwrap();
+///     assert!(left <= Duration::from_secs(300));
+///     42
+/// }).await;
+/// assert_eq!(rows.unwrap(), 42);
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Operation(pub(crate) Arc<Inner>);
+
+/// What sort of operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A request from somebody else.
+    Request,
+    /// Begun by our own code, outside a request.
+    Begun,
+    /// Part of another operation; never outlives it.
+    Child,
+    /// Begun from another operation, with its own deadline and a reason.
+    Detached,
+    /// A step that runs to its end under its own bound although its caller left.
+    MustFinish,
+}
+
+/// What operations hand down to those that they begin.
+#[derive(Clone, Default)]
+pub(crate) struct Context {
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) shutdown: Option<Shutdown>,
+}
+
+pub(crate) struct Inner {
+    name: Name,
+    kind: Kind,
+    began: Tick,
+    budget: Budget,
+    life: Life,
+    stage: AtomicU8,
+    token: CancellationToken,
+    parent: Option<Operation>,
+    context: Context,
+    ledger: Mutex<Ledger>,
+    driven: bool,             // whether a `Driver` decides when it is over
+    had_children: AtomicBool, // whether somebody must be told when it is over
+    told: AtomicBool,         // whether its event was sent
+}
+
+/// Drives one operation: whoever holds it says when the work is done. Dropped before that, it ends the operation with
+/// the cause that a drop has (contract X4). For layers and other drivers; services get their operations from them.
+#[must_use = "dropping the driver ends the operation"]
+#[derive(Debug)]
+pub struct Driver {
+    operation: Operation,
+}
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// How many operations of this process are not over. A test that leaves none behind sees its baseline again.
+pub fn live_operations() -> usize {
+    LIVE.load(Ordering::Relaxed)
+}
+
+// === Operation: beginning ===
+
+impl Operation {
+    /// Begins an operation outside a request, with a budget of its own.
+    ///
+    /// It is over when its last clone is dropped; [`run`](Self::run) enforces its deadline.
+    pub fn begin(name: impl Into<Name>, budget: Duration) -> Self {
+        let now = clock::now();
+        Self::new(Parts {
+            name: name.into(),
+            kind: Kind::Begun,
+            began: now,
+            budget: Budget::begin(BoundBy::Cap, budget, now),
+            parent: None,
+            token: CancellationToken::new(),
+            context: Context::default(),
+            driven: false,
+        })
+    }
+
+    /// Begins the operation of a request, for a layer that has decided its budget. The driver says when it is over.
+    ///
+    /// `began` is when the head was read (contract K1). With `within`, an operation that encloses this one (an outer
+    /// layer's), it never outlives that. `shutdown` ends it when the grace of a shutdown is over.
+    pub fn arrive(
+        name: Name,
+        began: Tick,
+        budget: Budget,
+        within: Option<Operation>,
+        shutdown: Option<&Shutdown>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Driver {
+        let token = match (&within, shutdown) {
+            (Some(outer), _) => outer.child_token(),
+            (None, Some(shutdown)) => shutdown.child_token(),
+            (None, None) => CancellationToken::new(),
+        };
+        let budget = within.as_ref().map_or(budget, |outer| budget.shortened(outer.budget()));
+        let context = Context { observer, shutdown: shutdown.cloned() };
+        let parts = Parts { name, kind: Kind::Request, began, budget, parent: within, token, context, driven: true };
+        Driver { operation: Self::new(parts) }
+    }
+
+    /// The same operation, with its events sent to `observer`. What it begins inherits it.
+    ///
+    /// Call it before the operation is cloned; later it has no effect on clones.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.context.observer = Some(observer);
+        }
+        self
+    }
+
+    /// The same operation, ended when the grace of `shutdown` is over. What it begins inherits it.
+    #[must_use]
+    pub fn ended_by(mut self, shutdown: &Shutdown) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.token = shutdown.child_token();
+            inner.context.shutdown = Some(shutdown.clone());
+        }
+        self
+    }
+
+    /// The same operation, shortened to what the platform leaves (a function's own limit, for example). `limit` gives
+    /// the time left, or `None` where there is no limit; it never extends (invariant I3).
+    ///
+    /// ```
+    /// # use oneclock::Operation; use std::time::Duration;
+    /// let handler = Operation::begin("handler", Duration::from_secs(60)).platform(|| Some(Duration::from_secs(14)));
+    /// assert!(handler.remaining() <= Duration::from_secs(14));
+    /// ```
+    #[must_use]
+    pub fn platform(mut self, limit: impl FnOnce() -> Option<Duration>) -> Self {
+        let Some(limit) = limit() else { return self };
+        let budget = self.budget().shortened(Budget::begin(BoundBy::Platform, limit, clock::now()));
+        match Arc::get_mut(&mut self.0) {
+            Some(inner) => {
+                inner.budget = budget;
+                self
+            }
+            None => self.child(self.0.name.clone(), budget),
+        }
+    }
+
+    /// A part of this operation that is over when its last clone is dropped.
+    pub(crate) fn child(&self, name: Name, budget: Budget) -> Self {
+        self.part(name, budget, false)
+    }
+
+    /// A part of this operation that is over when its driver says so.
+    pub(crate) fn driven_child(&self, name: Name, budget: Budget) -> Driver {
+        Driver { operation: self.part(name, budget, true) }
+    }
+
+    fn part(&self, name: Name, budget: Budget, driven: bool) -> Self {
+        Self::new(Parts {
+            name,
+            kind: Kind::Child,
+            began: clock::now(),
+            budget: budget.shortened(self.budget()),
+            parent: Some(self.clone()),
+            token: self.child_token(),
+            context: self.0.context.clone(),
+            driven,
+        })
+    }
+
+    fn child_token(&self) -> CancellationToken {
+        self.0.had_children.store(true, Ordering::Release);
+        let token = self.0.token.child_token();
+        if self.is_over() {
+            token.cancel(); // it may have closed before it could see that it has a child
+        }
+        token
+    }
+
+    /// A step of this operation under a bound of its own, which this operation's end does not end.
+    pub(crate) fn step_apart(&self, name: Name, bound: Duration) -> Driver {
+        Driver { operation: self.apart(name, Kind::MustFinish, bound, true) }
+    }
+
+    /// A new operation that shares nothing with this one but who observes it.
+    pub(crate) fn detached(&self, name: Name, budget: Duration) -> Self {
+        self.apart(name, Kind::Detached, budget, false)
+    }
+
+    fn apart(&self, name: Name, kind: Kind, budget: Duration, driven: bool) -> Self {
+        let now = clock::now();
+        Self::new(Parts {
+            name,
+            kind,
+            began: now,
+            budget: Budget::begin(BoundBy::Cap, budget, now),
+            parent: None,
+            token: CancellationToken::new(),
+            context: self.0.context.clone(),
+            driven,
+        })
+    }
+
+    fn new(parts: Parts) -> Self {
+        LIVE.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::new(Inner {
+            name: parts.name,
+            kind: parts.kind,
+            began: parts.began,
+            budget: parts.budget,
+            life: Life::new(),
+            stage: AtomicU8::new(Stage::Work.code()),
+            token: parts.token,
+            parent: parts.parent,
+            context: parts.context,
+            ledger: Mutex::new(Ledger::new(parts.began)),
+            driven: parts.driven,
+            had_children: AtomicBool::new(false),
+            told: AtomicBool::new(false),
+        }))
+    }
+}
+
+struct Parts {
+    name: Name,
+    kind: Kind,
+    began: Tick,
+    budget: Budget,
+    parent: Option<Operation>,
+    token: CancellationToken,
+    context: Context,
+    driven: bool,
+}
+
+// === Operation: asking ===
+
+impl Operation {
+    /// The operation in whose scope this code runs, if there is one.
+    ///
+    /// It follows the futures that the operation's own methods run, not `tokio::spawn`: use [`spawn`](Self::spawn), or
+    /// [`scope`](Self::scope) a future yourself.
+    pub fn current() -> Option<Self> {
+        scope::current(Self::clone)
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &Name {
+        &self.0.name
+    }
+
+    /// What sort of operation it is.
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// When it began. For a request: when its head was read.
+    pub fn began(&self) -> Tick {
+        self.0.began
+    }
+
+    /// Its deadline and what made it.
+    pub fn budget(&self) -> Budget {
+        self.0.budget
+    }
+
+    /// The moment after which its result is useless.
+    pub fn deadline(&self) -> Deadline {
+        self.0.budget.deadline
+    }
+
+    /// What made its deadline.
+    pub fn bound(&self) -> Bound {
+        self.0.budget.bound
+    }
+
+    /// What is left; zero once the deadline is past.
+    pub fn remaining(&self) -> Duration {
+        self.deadline().remaining(clock::now())
+    }
+
+    /// The operation that this one is a part of.
+    pub fn parent(&self) -> Option<&Operation> {
+        self.0.parent.as_ref()
+    }
+
+    /// Whether it ended early or its deadline is past. Cheap: for loops, use [`checkpoint`](Self::checkpoint).
+    pub fn is_ended(&self) -> bool {
+        self.ending().is_some()
+    }
+
+    /// Why it ended early, if it did. The first cause wins (contract X4): its own, else that of the operation it is a
+    /// part of, else the clock's.
+    pub fn ending(&self) -> Option<Ending> {
+        self.ending_at(clock::now())
+    }
+
+    pub(crate) fn ending_at(&self, now: Tick) -> Option<Ending> {
+        if let Some(ending) = self.0.life.ending() {
+            return Some(ending);
+        }
+        if !self.0.life.is_live() {
+            return None;
+        }
+        // The clock is asked before the tree: what is past its deadline is past it, whoever cancelled a moment later.
+        let past = self.deadline().is_past(now);
+        if !past && !self.0.token.is_cancelled() {
+            return None;
+        }
+        let cause = if past { Cause::Deadline } else { self.inherited_cause(now) };
+        self.end_at(cause, now);
+        self.0.life.ending()
+    }
+
+    /// Returns once it has ended early, and why. Never returns for an operation whose work is done.
+    ///
+    /// # Cancel safety
+    /// Waits only; dropping it changes nothing.
+    pub async fn ended(&self) -> Ending {
+        loop {
+            if let Some(ending) = self.ending() {
+                return ending;
+            }
+            if !self.0.life.is_live() {
+                std::future::pending::<()>().await;
+            }
+            tokio::select! {
+                () = self.0.token.cancelled() => {}
+                () = tokio::time::sleep_until(clock::instant(self.deadline())) => {}
+            }
+        }
+    }
+
+    /// For long work between awaits, and for blocking closures: whether it is still worth going on (invariant I7).
+    ///
+    /// # Errors
+    /// [`Ended`] once the operation has ended early. Return it with `?`.
+    ///
+    /// ```
+    /// # use oneclock::{Operation, Ended};
+    /// fn sum(op: &Operation, rows: &[u64]) -> Result<u64, Ended> {
+    ///     let mut sum = 0;
+    ///     for chunk in rows.chunks(10_000) {
+    ///         op.checkpoint()?;
+    ///         sum += chunk.iter().sum::<u64>();
+    ///     }
+    ///     Ok(sum)
+    /// }
+    /// ```
+    pub fn checkpoint(&self) -> Result<(), Ended> {
+        match self.ending() {
+            Some(ending) => Err(Ended::of(self, ending)),
+            None => Ok(()),
+        }
+    }
+
+    /// A copy of its ledger so far.
+    pub fn ledger(&self) -> Ledger {
+        self.lock_ledger().clone()
+    }
+
+    fn inherited_cause(&self, now: Tick) -> Cause {
+        match &self.0.parent {
+            None => Cause::Shutdown, // only a shutdown cancels the token of an operation that has no parent
+            Some(parent) => match parent.ending_at(now) {
+                Some(ending) => ending.cause,
+                None => Cause::CalledOff, // its parent is done and needs it no longer (contract N5)
+            },
+        }
+    }
+}
+
+// === Operation: ending and running ===
+
+impl Operation {
+    /// Calls it off: it and everything below it ends. Returns whether this was the first end.
+    pub fn call_off(&self) -> bool {
+        self.end(Cause::CalledOff)
+    }
+
+    /// Ends it for `cause`, and everything below it. Returns whether this was the first end. For drivers; services use
+    /// [`call_off`](Self::call_off).
+    pub fn end(&self, cause: Cause) -> bool {
+        self.end_at(cause, clock::now())
+    }
+
+    pub(crate) fn end_at(&self, cause: Cause, at: Tick) -> bool {
+        let stage = self.stage();
+        let first = self.0.life.end(Ending { cause, bound: self.bound().by, stage, at });
+        if first {
+            self.0.token.cancel();
+        }
+        first
+    }
+
+    /// Runs `future` in the scope of this operation until it is done or the operation ends, whichever comes first.
+    ///
+    /// The future is polled before the clock is asked, so a result that is there is delivered (contract X1). It is not
+    /// polled at all if the operation has already ended (contract X6).
+    ///
+    /// # Errors
+    /// [`Ended`], when the operation ended first. The future was dropped.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops `future`. An operation from [`begin`](Self::begin) ends with it.
+    pub fn run<F: Future>(&self, future: F) -> Run<F> {
+        Run::new(self.clone(), future)
+    }
+
+    /// Runs `future` with this as the current operation, and no more: no deadline is enforced. For code that crosses a
+    /// `tokio::spawn` or a channel and brings its own end.
+    pub fn scope<F: Future>(&self, future: F) -> scope::Scoped<F> {
+        scope::scoped(self.clone(), future)
+    }
+
+    /// Runs `f` with this as the current operation.
+    pub fn sync_scope<R>(&self, f: impl FnOnce() -> R) -> R {
+        scope::sync(self.clone(), f)
+    }
+
+    /// Where it is, for its ending. Set by calls and layers.
+    pub fn set_stage(&self, stage: Stage) {
+        self.0.stage.store(stage.code(), Ordering::Relaxed);
+    }
+
+    /// Opens a ledger entry that closes when the guard is dropped.
+    ///
+    /// ```
+    /// # use oneclock::Operation; use oneclock_core::Stage; use std::time::Duration;
+    /// let op = Operation::begin("job", Duration::from_secs(1));
+    /// {
+    ///     let _parsing = op.spend("parsing", Stage::Work);
+    ///     // …
+    /// }
+    /// assert_eq!(op.ledger().entries().len(), 1);
+    /// ```
+    pub fn spend(&self, name: impl Into<Name>, stage: Stage) -> Spending {
+        let entry = self.lock_ledger().open(name, stage, None, clock::now());
+        Spending { operation: self.clone(), entry }
+    }
+
+    pub(crate) fn token(&self) -> &CancellationToken {
+        &self.0.token
+    }
+
+    pub(crate) fn is_driven(&self) -> bool {
+        self.0.driven
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        !self.0.life.is_live()
+    }
+
+    /// Ends it with the cause that being dropped before its end has (contract X4). Nothing if it is over.
+    pub(crate) fn end_as_dropped(&self) {
+        let now = clock::now();
+        if self.is_over() || self.ending_at(now).is_some() {
+            return;
+        }
+        let shutting_down = self.0.context.shutdown.as_ref().is_some_and(Shutdown::is_signalled);
+        self.end_at(Cause::of_a_drop(shutting_down, self.deadline().is_past(now)), now);
+    }
+
+    /// The shutdown it belongs to, or the process's.
+    pub fn shutdown(&self) -> &Shutdown {
+        self.0.context.shutdown.as_ref().unwrap_or_else(|| Shutdown::process())
+    }
+
+    /// Where it is now.
+    pub fn stage(&self) -> Stage {
+        Stage::from_code(self.0.stage.load(Ordering::Relaxed))
+    }
+
+    /// Whether anybody listens to its events; those that are costly to make ask first.
+    pub fn is_observed(&self) -> bool {
+        events::is_observed(self.0.context.observer.as_ref())
+    }
+
+    /// Sends an event to its observer. For drivers.
+    pub fn tell(&self, event: &Event<'_>) {
+        events::send(self.0.context.observer.as_ref(), event);
+    }
+
+    pub(crate) fn lock_ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An open ledger entry; closes when dropped.
+#[must_use = "the entry closes when this is dropped"]
+#[derive(Debug)]
+pub struct Spending {
+    operation: Operation,
+    entry: EntryId,
+}
+
+impl Drop for Spending {
+    fn drop(&mut self) {
+        self.operation.lock_ledger().close(self.entry, clock::now());
+    }
+}
+
+impl fmt::Debug for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operation")
+            .field("name", &self.0.name)
+            .field("kind", &self.0.kind)
+            .field("bound", &self.0.budget.bound)
+            .field("remaining", &self.remaining())
+            .field("ending", &self.0.life.ending())
+            .finish_non_exhaustive()
+    }
+}
+
+// === Driver ===
+
+impl Driver {
+    /// The operation.
+    pub fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
+    /// The work is done. Whatever of it still runs ends with it (contract N5).
+    pub fn finish(self) {
+        self.operation.0.life.finish();
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.operation.end_as_dropped();
+        self.operation.0.close();
+    }
+}
+
+// === Inner ===
+
+impl Inner {
+    /// It is over: nothing below it goes on, and its one event is sent.
+    fn close(&self) {
+        if self.told.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        LIVE.fetch_sub(1, Ordering::Relaxed);
+        if self.had_children.load(Ordering::Acquire) {
+            self.token.cancel();
+        }
+        if events::is_observed(self.context.observer.as_ref()) {
+            let ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+            let ended = OperationEnded {
+                operation: &self.name,
+                kind: self.kind,
+                parent: self.parent.as_ref().map(Operation::name),
+                bound: self.budget.bound,
+                ending: self.life.ending(),
+                elapsed: clock::now().since(self.began),
+                ledger: &ledger,
+            };
+            events::send(self.context.observer.as_ref(), &Event::Ended(&ended));
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // One without a driver is over here. It was done, unless somebody ended it or its time was up.
+        if self.life.is_live() && self.budget.deadline.is_past(clock::now()) {
+            let stage = Stage::from_code(self.stage.load(Ordering::Relaxed));
+            let bound = self.budget.bound.by;
+            self.life.end(Ending { cause: Cause::Deadline, bound, stage, at: clock::now() });
+        }
+        self.life.finish();
+        self.close();
+    }
+}

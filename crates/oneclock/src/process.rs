@@ -1,0 +1,100 @@
+//! Child processes that end with their operation: the whole process group, not just its leader.
+//!
+//! Killing only the process that was started leaves its own children running for nobody.
+
+use std::io;
+use std::process::{ExitStatus, Output, Stdio};
+
+use oneclock_core::{Name, Stage};
+use tokio::process::{Child, Command};
+
+use crate::Operation;
+use crate::grant::Stopped;
+
+/// A child process did not finish.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProcessFailed {
+    /// It was not begun, or it was killed with its process group because the operation ended.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+    /// It could not be started, or could not be waited for.
+    #[error("{command}: {source}")]
+    Io {
+        /// What was to be run.
+        command: Name,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Kills a process group when dropped, unless its leader is known to have ended.
+#[derive(Debug)]
+struct GroupGuard(Option<rustix::process::Pid>);
+
+impl Operation {
+    /// Runs a child process in a process group of its own, and kills the group when the operation ends.
+    ///
+    /// ```
+    /// # use oneclock::Operation; use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let op = Operation::begin("convert", Duration::from_millis(50));
+    /// let mut sleep = tokio::process::Command::new("sleep");
+    /// sleep.arg("60");
+    /// assert!(op.process("sleep", sleep).await.is_err());
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ProcessFailed`]. A process that ran and failed is no error here: ask its [`ExitStatus`].
+    ///
+    /// # Cancel safety
+    /// Dropping it kills the process group.
+    pub async fn process(&self, name: impl Into<Name>, mut command: Command) -> Result<ExitStatus, ProcessFailed> {
+        let name = name.into();
+        self.with_process(name, &mut command, |mut child| async move { child.wait().await }).await
+    }
+
+    /// The same, and collects what the process wrote to its standard output and error.
+    ///
+    /// # Errors
+    /// As [`process`](Self::process).
+    ///
+    /// # Cancel safety
+    /// Dropping it kills the process group.
+    pub async fn process_output(&self, name: impl Into<Name>, mut command: Command) -> Result<Output, ProcessFailed> {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let name = name.into();
+        self.with_process(name, &mut command, Child::wait_with_output).await
+    }
+
+    async fn with_process<T, F>(
+        &self,
+        name: Name,
+        command: &mut Command,
+        wait: impl FnOnce(Child) -> F,
+    ) -> Result<T, ProcessFailed>
+    where
+        F: Future<Output = io::Result<T>>,
+    {
+        let mut call = self.grant(name.clone()).call().map_err(Stopped::from)?;
+        let io = |source| ProcessFailed::Io { command: name.clone(), source };
+        call.enter(Stage::Work);
+        let child = command.process_group(0).kill_on_drop(true).spawn().map_err(io)?;
+        let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
+        let mut group = GroupGuard(pid);
+        let ended = call.run(wait(child)).await.map_err(Stopped::from)?.map_err(io)?;
+        group.0 = None;
+        call.close(oneclock_core::Outcome::Applied);
+        Ok(ended)
+    }
+}
+
+impl Drop for GroupGuard {
+    fn drop(&mut self) {
+        if let Some(leader) = self.0 {
+            // The group may be gone already; then there is nothing left to kill.
+            let _ = rustix::process::kill_process_group(leader, rustix::process::Signal::KILL);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Running a future until it is done or its operation ends, and the error that says which end it was.
+//!
+//! Decides the order (contract X1): the work is polled first, then the clock is asked, and only then the timer, which
+//! merely wakes us (contract K3).
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use oneclock_core::{Bound, Deadline, Ending, Ledger, Name, Outcome, Reason, Stage, effect};
+use pin_project_lite::pin_project;
+use tokio::time::Sleep;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use crate::events::Event;
+use crate::scope::{self, Scoped};
+use crate::{Operation, clock};
+
+pin_project! {
+    /// The future of [`Operation::run`].
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Run<F: Future> {
+        #[pin]
+        work: Scoped<F>,
+        #[pin]
+        end: EndOf,
+        begun: bool,
+        done: bool,
+    }
+
+    impl<F: Future> PinnedDrop for Run<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            if !*this.done && !this.end.operation.is_driven() {
+                this.end.operation.end_as_dropped();
+            }
+        }
+    }
+}
+
+pin_project! {
+    /// Becomes ready when an operation ends early. One timer and one waiter, made at the first poll that has to wait.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct EndOf {
+        operation: Operation,
+        deadline: Deadline,
+        #[pin]
+        timer: Option<Sleep>,
+        #[pin]
+        cancelled: Option<WaitForCancellationFutureOwned>,
+    }
+}
+
+/// An operation, or a call of one, ended before its work was done.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Ended {
+    /// The operation.
+    pub operation: Name,
+    /// The call or branch of it that was cut off, if it was one.
+    pub call: Option<Name>,
+    /// Why, where and when.
+    pub ending: Ending,
+    /// What had made its deadline.
+    pub bound: Bound,
+    /// How long it had taken.
+    pub elapsed: Duration,
+    /// Where the time went.
+    pub ledger: Box<Ledger>,
+}
+
+// === Run ===
+
+impl<F: Future> Run<F> {
+    pub(crate) fn new(operation: Operation, future: F) -> Self {
+        let work = scope::scoped(operation.clone(), future);
+        Self { work, end: EndOf::new(operation), begun: false, done: false }
+    }
+}
+
+impl<F: Future> Future for Run<F> {
+    type Output = Result<F::Output, Ended>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if !*this.begun {
+            *this.begun = true;
+            if let Some(ending) = this.end.operation.ending() {
+                *this.done = true;
+                return Poll::Ready(Err(Ended::of(&this.end.operation, ending))); // X6: not begun after the end
+            }
+        }
+        if let Poll::Ready(value) = this.work.poll(cx) {
+            *this.done = true;
+            let operation = &this.end.operation;
+            let now = clock::now();
+            if operation.deadline().is_past(now) {
+                let by = now.since(operation.deadline().tick());
+                operation.tell(&Event::Late { operation: operation.name(), by });
+            }
+            return Poll::Ready(Ok(value));
+        }
+        let ending = ready!(this.end.as_mut().poll(cx));
+        *this.done = true;
+        Poll::Ready(Err(Ended::of(&this.end.operation, ending)))
+    }
+}
+
+// === EndOf ===
+
+impl EndOf {
+    /// The early end of `operation`.
+    pub fn new(operation: Operation) -> Self {
+        Self { deadline: operation.deadline(), operation, timer: None, cancelled: None }
+    }
+
+    /// The early end of `operation`, or `deadline` if that comes first. At that moment it is ready whether or not the
+    /// operation itself has ended.
+    pub fn or_at(operation: Operation, deadline: Deadline) -> Self {
+        Self { deadline: deadline.earliest(operation.deadline()), operation, timer: None, cancelled: None }
+    }
+
+    /// The operation.
+    pub fn operation(&self) -> &Operation {
+        &self.operation
+    }
+}
+
+impl Future for EndOf {
+    type Output = Ending;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ending> {
+        let mut this = self.project();
+        if this.timer.is_none() {
+            this.timer.set(Some(tokio::time::sleep_until(clock::instant(*this.deadline))));
+            this.cancelled.set(Some(this.operation.token().clone().cancelled_owned()));
+        }
+        loop {
+            // Asked before each wait, so that what happened between two polls is not slept over.
+            let now = clock::now();
+            if let Some(ending) = this.operation.ending_at(now) {
+                return Poll::Ready(ending);
+            }
+            if this.deadline.is_past(now) {
+                let (bound, stage) = (oneclock_core::BoundBy::Cap, this.operation.stage());
+                return Poll::Ready(Ending { cause: oneclock_core::Cause::Deadline, bound, stage, at: now });
+            }
+            if let Some(cancelled) = this.cancelled.as_mut().as_pin_mut()
+                && cancelled.poll(cx).is_ready()
+            {
+                this.cancelled.set(None);
+                continue;
+            }
+            if let Some(timer) = this.timer.as_mut().as_pin_mut() {
+                ready!(timer.poll(cx));
+                // Fired, and the clock said no: timers have a grain. Wait for the rest.
+                this.timer.set(Some(tokio::time::sleep_until(clock::instant(*this.deadline))));
+            }
+        }
+    }
+}
+
+impl fmt::Debug for EndOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EndOf").field("operation", &self.operation).finish_non_exhaustive()
+    }
+}
+
+// === Ended ===
+
+impl Ended {
+    pub(crate) fn of(operation: &Operation, ending: Ending) -> Self {
+        Self {
+            operation: operation.name().clone(),
+            call: None,
+            ending,
+            bound: operation.bound(),
+            elapsed: clock::now().since(operation.began()),
+            ledger: Box::new(operation.ledger()),
+        }
+    }
+
+    /// What a caller is told (contract section 5).
+    pub fn reason(&self) -> Reason {
+        self.ending.reason()
+    }
+
+    /// What is known of the far side of work that was cut off here. For our own work ([`Stage::Work`]) it is unknown
+    /// too: it had begun.
+    pub fn outcome(&self) -> Outcome {
+        effect::outcome(effect::Seen::CutOff { stage: self.ending.stage }, false)
+    }
+
+    /// Where it was.
+    pub fn stage(&self) -> Stage {
+        self.ending.stage
+    }
+}
+
+/// `order → inventory: out of time in stage connect (bound: caller) after 812ms of 800ms, outcome: not sent; spent: …`
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.operation)?;
+        if let Some(call) = &self.call {
+            write!(f, " → {call}")?;
+        }
+        write!(f, ": {} after {:?} of {:?}", self.ending, crate::to_the_micro(self.elapsed), self.bound.limit)?;
+        if self.call.is_some() {
+            write!(f, ", outcome: {}", self.outcome())?;
+        }
+        if !self.ledger.entries().is_empty() {
+            write!(f, "; spent: {}", self.ledger)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Ended {}

@@ -1,0 +1,120 @@
+//! Shutting down: stop admitting, give live work a grace, then end it, then wait for what must finish.
+//!
+//! Decides the order (contract X10). It owns every task that this crate spawns, so that none is lost.
+
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+use tokio_util::task::TaskTracker;
+
+/// One shutdown of one process or server: signalled once, over once. Cheap to clone.
+///
+/// ```
+/// # use oneclock::{Operation, Shutdown}; use oneclock_core::Cause; use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+/// let shutdown = Shutdown::new();
+/// let op = Operation::begin("tail", Duration::from_secs(60)).ended_by(&shutdown);
+/// let work = op.spawn("copy", std::future::pending::<()>());
+/// shutdown.drain(Duration::from_secs(5)).await; // the grace passes, then the work ends
+/// assert!(work.await.is_err());
+/// assert_eq!(op.ending().unwrap().cause, Cause::Shutdown);
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Shutdown(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    signalled: CancellationToken,
+    grace_over: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Shutdown {
+    /// A shutdown that nobody has asked for yet.
+    pub fn new() -> Self {
+        Self(Arc::new(Inner {
+            signalled: CancellationToken::new(),
+            grace_over: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        }))
+    }
+
+    /// The one of operations that were given no other.
+    pub fn process() -> &'static Self {
+        static PROCESS: OnceLock<Shutdown> = OnceLock::new();
+        PROCESS.get_or_init(Self::new)
+    }
+
+    /// Stops admitting: servers that watch it accept nothing new. Live work goes on.
+    pub fn signal(&self) {
+        self.0.signalled.cancel();
+    }
+
+    /// Whether it was signalled.
+    pub fn is_signalled(&self) -> bool {
+        self.0.signalled.is_cancelled()
+    }
+
+    /// Returns once it was signalled.
+    pub fn signalled(&self) -> WaitForCancellationFuture<'_> {
+        self.0.signalled.cancelled()
+    }
+
+    /// Ends all live work of its operations now: the grace is over. Steps that must finish go on.
+    pub fn end_grace(&self) {
+        self.signal();
+        self.0.grace_over.cancel();
+    }
+
+    /// Returns once the grace is over.
+    pub fn grace_over(&self) -> WaitForCancellationFuture<'_> {
+        self.0.grace_over.cancelled()
+    }
+
+    /// Signals, waits until the tasks of its operations are done or `grace` has passed, ends what is left, and waits for
+    /// the steps that must finish, each of which has its own bound.
+    ///
+    /// # Cancel safety
+    /// The signal stays given. Dropped during the grace, live work is not ended by it.
+    pub async fn drain(&self, grace: Duration) {
+        self.signal();
+        self.0.tasks.close();
+        if tokio::time::timeout(grace, self.0.tasks.wait()).await.is_err() {
+            self.end_grace();
+            self.0.tasks.wait().await;
+        }
+        self.end_grace();
+    }
+
+    pub(crate) fn child_token(&self) -> CancellationToken {
+        self.0.grace_over.child_token()
+    }
+
+    /// Spawns a task that [`drain`](Self::drain) waits for. For drivers.
+    pub fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.0.tasks.spawn(task)
+    }
+
+    pub(crate) fn spawn_blocking<R: Send + 'static>(&self, task: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
+        self.0.tasks.spawn_blocking(task)
+    }
+
+    /// How many of its tasks are alive.
+    pub fn tasks(&self) -> usize {
+        self.0.tasks.len()
+    }
+}
+
+impl Default for Shutdown {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,217 @@
+//! Tasks and blocking closures of an operation: they begin inside its budget and end with it.
+//!
+//! Decides that a closure whose deadline passed while it waited for a thread does not run (contract N5), and counts
+//! what went on after the end (invariant I14).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use oneclock_core::{Name, Stage};
+use tokio::task::JoinHandle;
+
+use crate::events::{Event, RanOn};
+use crate::grant::{NotBegun, Stopped};
+use crate::run::{EndOf, Ended};
+use crate::{Operation, clock};
+
+/// A task of an operation. Awaiting it gives its result; dropping it lets the task go on until it is done or the
+/// operation ends, whichever comes first.
+#[derive(Debug)]
+pub struct Spawned<T> {
+    operation: Operation,
+    name: Name,
+    state: State<T>,
+}
+
+#[derive(Debug)]
+enum State<T> {
+    Running {
+        task: JoinHandle<Result<T, Stopped>>,
+        end: Option<Pin<Box<EndOf>>>, // for a closure, which does not end by itself when its operation does
+    },
+    Refused(Option<NotBegun>),
+}
+
+/// A task of an operation gave no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TaskFailed {
+    /// It was not begun, or its operation ended.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+    /// It panicked. The panic was printed where it happened.
+    #[error("{operation} → {task} panicked")]
+    Panicked {
+        /// The operation.
+        operation: Name,
+        /// The task.
+        task: Name,
+    },
+}
+
+/// Counts work that goes on after its operation has ended: told once, when it is over.
+#[derive(Debug)]
+pub(crate) struct ZombieWatch {
+    operation: Operation,
+    work: Name,
+    because: RanOn,
+}
+
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+/// How many must-finish steps and blocking closures are running, in this process, whether or not their operation still
+/// lives. A test that leaves none behind sees its baseline again.
+pub fn running_unguarded() -> usize {
+    RUNNING.load(Ordering::Relaxed)
+}
+
+impl Operation {
+    /// Runs `work` on a task of its own, in the scope of a child called `name`, until it is done or the operation ends.
+    ///
+    /// ```
+    /// # use oneclock::Operation; use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+    /// let op = Operation::begin("index", Duration::from_secs(1));
+    /// let words = op.spawn("count", async { 7 });
+    /// assert_eq!(words.await.unwrap(), 7);
+    /// # }
+    /// ```
+    pub fn spawn<F>(&self, name: impl Into<Name>, work: F) -> Spawned<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let name = name.into();
+        let state = match self.grant(name.clone()).driven() {
+            Ok(driver) => {
+                let task = self.shutdown().spawn(async move {
+                    let child = driver.operation().clone();
+                    let result = child.run(work).await;
+                    if result.is_ok() {
+                        driver.finish();
+                    }
+                    result.map_err(Stopped::from)
+                });
+                State::Running { task, end: None }
+            }
+            Err(not_begun) => State::Refused(Some(not_begun)),
+        };
+        Spawned { operation: self.clone(), name, state }
+    }
+
+    /// Runs a closure on the blocking threads. Waiting for a thread spends the budget (stage `queue`); if the operation
+    /// ends before one is free, the closure does not run.
+    ///
+    /// Once it runs nothing can stop it but itself: let it ask [`checkpoint`](Self::checkpoint) between its steps. The
+    /// wait here ends with the operation all the same.
+    ///
+    /// ```
+    /// # use oneclock::{Operation, Ended}; use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let op = Operation::begin("thumbnails", Duration::from_secs(1));
+    /// let done = op.spawn_blocking("resize", |op| {
+    ///     for _row in 0..10 {
+    ///         op.checkpoint()?;
+    ///         // … some milliseconds of work
+    ///     }
+    ///     Ok::<_, Ended>("done")
+    /// });
+    /// assert_eq!(done.await.unwrap().unwrap(), "done");
+    /// # }
+    /// ```
+    pub fn spawn_blocking<T: Send + 'static>(
+        &self,
+        name: impl Into<Name>,
+        work: impl FnOnce(&Operation) -> T + Send + 'static,
+    ) -> Spawned<T> {
+        let name = name.into();
+        let state = match self.grant(name.clone()).operation() {
+            Ok(child) => {
+                let parent = self.clone();
+                let task = name.clone();
+                let queued = self.spend(name.clone(), Stage::Queue);
+                child.set_stage(Stage::Queue);
+                let end = Some(Box::pin(EndOf::new(child.clone())));
+                let closure = move || {
+                    drop(queued);
+                    if let Some(ending) = child.ending() {
+                        return Err(Stopped::Ended(Ended::of(&child, ending))); // waited too long: it does not run
+                    }
+                    child.set_stage(Stage::Work);
+                    let _working = parent.spend(task.clone(), Stage::Work);
+                    let _watch = ZombieWatch::new(parent, task, RanOn::Blocking);
+                    Ok(child.sync_scope(|| work(&child)))
+                };
+                State::Running { task: self.shutdown().spawn_blocking(closure), end }
+            }
+            Err(not_begun) => State::Refused(Some(not_begun)),
+        };
+        Spawned { operation: self.clone(), name, state }
+    }
+}
+
+// === Spawned ===
+
+impl<T> Spawned<T> {
+    /// Ends the task: an async one is dropped at its next await, a closure that has begun is not stopped.
+    pub fn abort(&self) {
+        if let State::Running { task, .. } = &self.state {
+            task.abort();
+        }
+    }
+}
+
+impl<T> Future for Spawned<T> {
+    type Output = Result<T, TaskFailed>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        match &mut this.state {
+            State::Running { task, end } => {
+                if let Poll::Ready(joined) = Pin::new(task).poll(cx) {
+                    return Poll::Ready(match joined {
+                        Ok(result) => result.map_err(TaskFailed::from),
+                        Err(_) => {
+                            let operation = this.operation.name();
+                            this.operation.tell(&Event::Panicked { operation, work: &this.name });
+                            Err(TaskFailed::Panicked { operation: operation.clone(), task: this.name.clone() })
+                        }
+                    });
+                }
+                let Some(end) = end else { return Poll::Pending };
+                let ending = ready!(end.as_mut().poll(cx));
+                Poll::Ready(Err(Stopped::Ended(Ended::of(end.operation(), ending)).into()))
+            }
+            State::Refused(not_begun) => match not_begun.take() {
+                Some(not_begun) => Poll::Ready(Err(Stopped::NotBegun(not_begun).into())),
+                None => Poll::Pending, // polled after it was done
+            },
+        }
+    }
+}
+
+// === ZombieWatch ===
+
+impl ZombieWatch {
+    pub(crate) fn new(operation: Operation, work: Name, because: RanOn) -> Self {
+        RUNNING.fetch_add(1, Ordering::Relaxed);
+        Self { operation, work, because }
+    }
+}
+
+impl Drop for ZombieWatch {
+    fn drop(&mut self) {
+        RUNNING.fetch_sub(1, Ordering::Relaxed);
+        let now = clock::now();
+        if let Some(ending) = self.operation.ending_at(now) {
+            self.operation.tell(&Event::RanOn {
+                operation: self.operation.name(),
+                work: &self.work,
+                because: self.because,
+                for_: now.since(ending.at),
+            });
+        }
+    }
+}

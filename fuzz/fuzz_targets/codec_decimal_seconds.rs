@@ -1,0 +1,4 @@
+//! `expect-within`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|value: &[u8]| oneclock_fuzz::codec(oneclock_fuzz::Codec::DecimalSeconds, value));

@@ -1,0 +1,4 @@
+//! `grpc-timeout`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|value: &[u8]| oneclock_fuzz::codec(oneclock_fuzz::Codec::Grpc, value));

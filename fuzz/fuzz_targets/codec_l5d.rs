@@ -1,0 +1,4 @@
+//! `l5d-timeout`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|value: &[u8]| oneclock_fuzz::codec(oneclock_fuzz::Codec::L5d, value));

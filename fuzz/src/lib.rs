@@ -1,0 +1,58 @@
+//! What the fuzz targets assert: the same properties as the property tests of `oneclock_core::wire`, from the same file.
+//!
+//! `cargo fuzz run TARGET fuzz/corpus/TARGET fuzz/seeds/TARGET` from the repository's root; `seeds/` is committed,
+//! `corpus/` is what a run adds.
+
+use std::time::Duration;
+
+pub use oneclock_core::wire::{Codec, Read, Wall};
+use oneclock_core::wire::{Convention, Reader};
+
+#[path = "../../crates/oneclock-core/src/wire/properties.rs"]
+pub mod properties;
+
+/// 1970, 2026-01-31T12:00:00Z, and the end of the clock.
+const WALLS: [Wall; 3] = [Wall::from_nanos(0), Wall::from_nanos(1_769_860_800_000_000_000), Wall::from_nanos(u64::MAX)];
+
+/// One value of one field: read as the grammar says; what it says, if anything, is written back no longer.
+pub fn codec(codec: Codec, value: &[u8]) {
+    for wall in WALLS {
+        properties::reading(codec, value, wall);
+        if let Read::Valid(span) = codec.parse(value, wall) {
+            properties::writing(codec, span, wall);
+        }
+    }
+}
+
+/// Lines of `name: value`; a name that is no convention's stands for the first one.
+pub fn request(request: &[u8]) {
+    let conventions = Convention::ALL;
+    let fields: Vec<_> = request
+        .split(|byte| *byte == b'\n')
+        .take(64)
+        .map(|line| {
+            let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+            let (name, value) = line.split_at(colon);
+            let convention = conventions.iter().find(|convention| convention.name().as_str().as_bytes() == name);
+            let value = value.strip_prefix(b": ").or(value.strip_prefix(b":")).unwrap_or(value);
+            (convention.unwrap_or(&conventions[0]), value)
+        })
+        .collect();
+    for wall in WALLS {
+        properties::fields(&fields, wall);
+    }
+}
+
+/// Seconds (8 bytes), nanoseconds (4) and the wall clock (8), little-endian; what is missing is zero.
+pub fn encode(numbers: &[u8]) {
+    let mut bytes = [0; 20];
+    for (to, from) in bytes.iter_mut().zip(numbers) {
+        *to = *from;
+    }
+    let [s0, s1, s2, s3, s4, s5, s6, s7, n0, n1, n2, n3, wall @ ..] = bytes;
+    let secs = u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]);
+    let nanos = u32::from_le_bytes([n0, n1, n2, n3]) % 1_000_000_000;
+    for codec in Codec::ALL {
+        properties::writing(codec, Duration::new(secs, nanos), Wall::from_nanos(u64::from_le_bytes(wall)));
+    }
+}
