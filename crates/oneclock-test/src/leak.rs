@@ -87,6 +87,17 @@ impl Baseline {
         Self { tasks: alive_tasks(), files: None }
     }
 
+    /// Whether nothing is left beyond the baseline, at this moment.
+    ///
+    /// # Errors
+    /// [`Leaked`], with what is left.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn back_now(&self) -> Result<(), Leaked> {
+        self.compare(Duration::ZERO)
+    }
+
     /// Waits until nothing is left beyond the baseline.
     ///
     /// # Errors
@@ -106,7 +117,7 @@ impl Baseline {
             for _ in 0..32 {
                 tokio::task::yield_now().await;
             }
-            if self.compare(Duration::ZERO).is_err() {
+            if self.back_now().is_err() {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         }

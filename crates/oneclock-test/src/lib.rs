@@ -18,7 +18,9 @@
 //! # Example
 //! A caller leaves, and the call that was made for it has to leave as well:
 //! ```
-//! use oneclock_test::{Baseline, Caller, How, Leaving, Protocol, peer};
+//! use oneclock_test::caller::{Caller, How};
+//! use oneclock_test::peer::{self, Leaving};
+//! use oneclock_test::{Baseline, Protocol};
 //! # use std::net::SocketAddr;
 //! # async fn gateway(upstream: SocketAddr) -> std::io::Result<(SocketAddr, tokio::task::JoinHandle<()>)> {
 //! #     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
@@ -54,12 +56,8 @@ mod stops;
 mod wire;
 
 pub use bound::{KEPT, NotSeen, PATIENCE};
-pub use caller::{
-    Caller, Frozen, Gone, H1Caller, H1End, H1Outcome, H2Builder, H2Call, H2Caller, H2Outcome, H2Request, How, Sent,
-};
 pub use h2::Reason;
 pub use leak::{Baseline, Leaked, Wakes};
-pub use peer::{Arrived, Leaving, Left, Peer, ResetAt, StreamResetAt};
 pub use probe::{End, Ended, Probe, ProbeGuard};
 pub use stops::{BUDGET, SLACK, Stopped, assert_body_stops_at_deadline, assert_stops_at_deadline};
 

@@ -195,6 +195,7 @@ mod tests {
             }
             assert!(!a.sentence().ends_with('.'));
         }
+        assert_eq!(Why::TooLong.sentence(), format!("longer than {} bytes", Codec::LONGEST));
     }
 
     #[test]

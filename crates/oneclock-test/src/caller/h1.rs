@@ -55,7 +55,8 @@ pub enum How {
 ///
 /// # Example
 /// ```
-/// use oneclock_test::{Caller, H1Outcome, Protocol, peer};
+/// use oneclock_test::caller::{Caller, H1Outcome};
+/// use oneclock_test::{Protocol, peer};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = peer::echo_headers(Protocol::Http1)?;
 /// match Caller::h1(service.addr()).get("/stock").answer().await? {
@@ -373,15 +374,16 @@ fn end(error: io::ErrorKind) -> H1End {
 
 // === Uploads ===
 
+static PIECE: [u8; 16 * 1024] = [b'x'; 16 * 1024];
+
 /// Sends `length` bytes from a task of its own; returns when all are sent, or when nobody takes them any more.
 async fn upload(socket: &Shared, uploaded: &Arc<AtomicUsize>, length: usize) -> Owned<()> {
     let (task_socket, task_uploaded) = (Arc::clone(&socket.0), Arc::clone(uploaded));
     let (done, mut is_done) = tokio::sync::oneshot::channel::<()>();
     let task = Owned::spawn(async move {
-        let piece = [b'x'; 16 * 1024];
         let mut left = length;
         while left > 0 {
-            let part = &piece[..left.min(piece.len())];
+            let part = &PIECE[..left.min(PIECE.len())];
             if write_all(&task_socket, part, &task_uploaded).await.is_err() {
                 return; // The reader of the answer tells how the connection ended.
             }

@@ -31,7 +31,7 @@ pub struct H2Builder {
 ///
 /// # Example
 /// ```
-/// use oneclock_test::{Caller, H2Outcome, Leaving, Protocol, Reason, peer};
+/// use oneclock_test::{Protocol, Reason, caller::Caller, peer::{self, Leaving}};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = peer::stall(Protocol::Http2)?;
 /// let caller = Caller::h2(service.addr()).connect().await?;

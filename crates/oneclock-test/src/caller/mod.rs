@@ -6,7 +6,8 @@
 //!
 //! # Example
 //! ```
-//! use oneclock_test::{Caller, How, Leaving, Protocol, peer};
+//! use oneclock_test::caller::{Caller, How};
+//! use oneclock_test::{Protocol, peer::{self, Leaving}};
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let service = peer::stall(Protocol::Http1)?; // yours, in its place
 //! let call = Caller::h1(service.addr()).get("/order").header("x-remaining-ms", "800").send(How::Close).await?;

@@ -123,7 +123,7 @@ async fn read_body(reader: &mut ReadHalf<'_>, buffer: &mut BytesMut, body: &mut 
 
 /// Reads and counts until the caller closes or resets.
 async fn gone(reader: &mut ReadHalf<'_>, unread: &mut usize) -> Leaving {
-    let mut waste = [0; 16 * 1024];
+    let mut waste = vec![0; 16 * 1024]; // not on the stack: it would be part of every connection's future
     loop {
         match reader.read(&mut waste).await {
             Ok(0) => return Leaving::Closed,

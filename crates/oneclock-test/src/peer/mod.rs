@@ -21,7 +21,7 @@
 //!
 //! # Example
 //! ```
-//! use oneclock_test::{Leaving, Protocol, peer};
+//! use oneclock_test::{Protocol, peer::{self, Leaving}};
 //! # use tokio::{io::AsyncWriteExt, net::TcpStream};
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let peer = peer::stall(Protocol::Http1)?;

@@ -1,0 +1,142 @@
+//! One request and its answer as the accept loop sees them: what ends them from outside when hyper polls nothing.
+//!
+//! Decides who cuts a stalled answer (contract X8). A body that hyper does not poll, because the peer takes no bytes,
+//! cannot notice a deadline by itself. So [`serve`](crate::serve) polls every HTTP/2 stream and every HTTP/1 connection
+//! through [`Guarded`]; while an answer is being written, its operation's end drops that future, which resets the stream
+//! with CANCEL or closes the socket without a final chunk (contract X3).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use oneclock::{EndOf, Operation};
+use oneclock_core::Ending;
+use pin_project_lite::pin_project;
+use tokio::task::futures::TaskLocalFuture;
+
+tokio::task_local! {
+    static CURRENT: Exchange;
+}
+
+/// The exchange that this task serves. Found by the ingress layer with [`current`](Self::current).
+#[derive(Clone, Debug, Default)]
+pub struct Exchange(Arc<Mutex<Answering>>);
+
+#[derive(Debug, Default)]
+struct Answering {
+    operation: Option<Operation>,
+    turn: u64, // counts answers, so that the next one on a kept connection is not taken for this one
+}
+
+pin_project! {
+    /// Polls a stream or a connection, and gives it up when the answer that is being written has run out of time.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Guarded<F> {
+        #[pin]
+        inner: TaskLocalFuture<Exchange, F>,
+        exchange: Exchange,
+        #[pin]
+        end: Option<EndOf>,
+        turn: u64,
+    }
+}
+
+// === Exchange ===
+
+impl Exchange {
+    /// The exchange of the task that polls this code, under an accept loop that has one.
+    pub fn current() -> Option<Self> {
+        CURRENT.try_with(Self::clone).ok()
+    }
+
+    /// Polls `inner` with a new exchange as the current one.
+    pub fn guard<F: Future>(inner: F) -> Guarded<F> {
+        let exchange = Self::default();
+        Guarded { inner: CURRENT.scope(exchange.clone(), inner), exchange, end: None, turn: 0 }
+    }
+
+    /// The head of the answer is handed over, its body follows: from here on the operation's end ends the exchange.
+    pub(crate) fn answering(&self, operation: &Operation) {
+        let mut answering = self.lock();
+        answering.operation = Some(operation.clone());
+        answering.turn += 1;
+    }
+
+    /// The whole body was handed over, or dropped.
+    pub(crate) fn answered(&self) {
+        self.lock().operation = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Answering> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === Guarded ===
+
+impl<F: Future> Future for Guarded<F> {
+    /// What the inner future gave, or the ending for which it must be dropped.
+    type Output = Result<F::Output, Ending>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if let Poll::Ready(output) = this.inner.poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        {
+            let answering = this.exchange.lock();
+            match &answering.operation {
+                None => this.end.set(None),
+                Some(operation) if this.end.is_none() || *this.turn != answering.turn => {
+                    this.end.set(Some(EndOf::new(operation.clone())));
+                    *this.turn = answering.turn;
+                }
+                Some(_) => {}
+            }
+        }
+        match this.end.as_pin_mut() {
+            Some(end) => end.poll(cx).map(Err),
+            None => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn x8_what_is_never_polled_again_is_dropped_at_the_deadline() {
+        let op = Operation::begin("answer", Duration::from_millis(300));
+        let answer = op.clone();
+        let stalled = Exchange::guard(async move {
+            let exchange = Exchange::current().expect("under a guard");
+            exchange.answering(&answer);
+            std::future::pending::<()>().await;
+        });
+        let began = oneclock::clock::now();
+        let ending = stalled.await.expect_err("cut off");
+        assert_eq!(ending.cause, oneclock_core::Cause::Deadline);
+        assert_eq!(oneclock::clock::now().since(began).as_millis(), 300);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn between_two_answers_a_connection_lives_on() {
+        let first = Operation::begin("first", Duration::from_millis(100));
+        let second = Operation::begin("second", Duration::from_millis(1_000));
+        let connection = Exchange::guard(async move {
+            let exchange = Exchange::current().expect("under a guard");
+            exchange.answering(&first);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            exchange.answered();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            exchange.answering(&second);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            exchange.answered();
+            "closed by the client"
+        });
+        assert_eq!(connection.await.expect("not cut off"), "closed by the client");
+    }
+}
