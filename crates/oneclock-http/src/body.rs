@@ -15,8 +15,8 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::{Buf, Bytes};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use oneclock::{Call, Driver, EndOf, Operation, clock};
-use oneclock_core::{Ending, Outcome, Tick};
+use oneclock::{Call, Driver, EndOf, Operation};
+use oneclock_core::{Ending, Name, Outcome};
 use pin_project_lite::pin_project;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -25,80 +25,492 @@ use crate::exchange::Exchange;
 /// Any error, as bodies and services pass them on.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// The most that is handed over at once, so that flow control is asked in between and a peer that takes nothing holds no
-/// more than this past the deadline.
+/// The most that is handed over at once, so that flow control is asked in between, and a peer that takes nothing holds
+/// no more than this past the deadline.
 const CHUNK: usize = 64 * 1024;
 
 /// A body was cut off. Its source is an HTTP/2 `CANCEL`, so that hyper resets the stream with that code and not with
 /// `INTERNAL_ERROR` (contract X3).
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct BodyCutOff {
     /// Whose body.
-    pub operation: oneclock_core::Name,
+    pub operation: Name,
+    /// The call whose answer it was, if it was one.
+    pub call: Option<Name>,
     /// Why.
     pub ending: Ending,
     cancel: h2::Error,
 }
 
-pin_project! {
-    /// A body under its operation's deadline.
-    ///
-    /// Frames larger than 64 KiB come in several pieces. Trailers pass.
-    #[must_use = "bodies do nothing unless polled"]
-    pub struct BoundedBody<B> {
-        front: Front,
-        #[pin]
-        rest: Rest<B>,
-        owner: Option<Owner>,
-    }
+/// A body under its operation's deadline: a response of ours, or the answer to a call of ours.
+///
+/// Frames larger than 64 KiB come in several pieces. Trailers pass.
+#[must_use = "bodies do nothing unless polled"]
+pub struct BoundedBody<B> {
+    source: Source<B>,
+    owner: Option<Owner>,
 }
 
-/// What was looked at already, or is left of a large frame.
-#[derive(Default)]
-struct Front {
-    data: Option<Bytes>,
-    trailers: Option<HeaderMap>,
-    error: Option<BoxError>,
-    looked_ahead: bool, // this piece came with the head: it is delivered whatever the clock says
+enum Source<B> {
+    /// Polled in place: whole already, or guarded by an exchange.
+    Here(Producer<B>),
+    /// A watcher takes it away at the deadline, polled or not.
+    Watched { slot: Arc<Slot<B>>, _watcher: AbortOnDropHandle<()> },
 }
 
-pin_project! {
-    #[project = RestProjection]
-    enum Rest<B> {
-        // Polled in place; an exchange guards it, or its owner ends with it.
-        Here { #[pin] body: B },
-        // A watcher can take it away.
-        Watched { slot: Arc<Slot<B>>, _watcher: AbortOnDropHandle<()> },
-        Over,
-    }
-}
-
-struct Slot<B>(Mutex<Producer<B>>);
-
+/// What is left of a body.
 struct Producer<B> {
-    body: Option<Pin<Box<B>>>,
+    seen: Option<Result<Frame<Bytes>, BoxError>>, // looked at, or the rest of a large frame
+    rest: Option<B>,
+    with_the_head: bool, // `seen` was looked at together with the head: it is delivered whatever the clock says
+}
+
+struct Slot<B>(Mutex<Watched<B>>);
+
+struct Watched<B> {
+    producer: Producer<B>,
     waker: Option<Waker>,
 }
 
 /// Who is told when the body is over, from its drop if need be.
-pub(crate) enum Owner {
-    /// A response of ours; the operation's work is done when it is handed over.
+enum Owner {
+    /// A response of ours; the operation's work is done when all of it is handed over.
     Response { driver: Driver, exchange: Option<Exchange> },
-    /// An answer to a call of ours.
+    /// An answer to a call of ours, and what its head said of the far side.
     Answer { call: Call, outcome: Outcome },
+}
+
+pin_project! {
+    /// A request body on its way to the handler. Not read past the end of the operation, and remembers whether the
+    /// handler is waiting for it, which is the one case for a 408 (contract section 5).
+    #[must_use = "bodies do nothing unless polled"]
+    #[derive(Debug)]
+    pub struct Upload<B> {
+        #[pin]
+        body: B,
+        operation: Option<Operation>, // none: there is no body
+        waited_for: Option<Arc<AtomicBool>>,
+    }
 }
 
 // === BoundedBody ===
 
 impl<B> BoundedBody<B>
 where
-    B: Body + Send + 'static,
-    B::Data: Send,
+    B: Body + Unpin + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    /// A body whose first frame is looked at now. Returns it with whether that frame ends it.
-    pub(crate) fn look_ahead(mut body: Pin<Box<B>>) -> (Pin<Box<B>>, bool) {
-        let _ = &mut body;
-        (body, false)
+    /// A body that is there as a whole and belongs to nobody: a refusal.
+    pub(crate) fn whole(bytes: Bytes) -> Self {
+        let seen = (!bytes.is_empty()).then(|| Ok(Frame::data(bytes)));
+        Self { source: Source::Here(Producer { seen, rest: None, with_the_head: true }), owner: None }
+    }
+
+    /// The body of a response whose head is ready. Its first frame is looked at now.
+    pub(crate) fn response(body: B, driver: Driver, cx: &mut Context<'_>) -> Self {
+        let producer = driver.operation().sync_scope(|| Producer::look(body, cx));
+        if producer.is_over() {
+            driver.finish();
+            return Self { source: Source::Here(producer), owner: None };
+        }
+        match Exchange::current() {
+            Some(exchange) => {
+                exchange.answering(driver.operation());
+                let owner = Some(Owner::Response { driver, exchange: Some(exchange) });
+                Self { source: Source::Here(producer), owner }
+            }
+            // Under an accept loop of somebody else's. What is small and whole cannot outlast anything.
+            None if producer.is_small_and_whole() => {
+                driver.finish();
+                Self { source: Source::Here(producer), owner: None }
+            }
+            None => {
+                let end = EndOf::new(driver.operation().clone());
+                let source = Source::watched(producer, end);
+                Self { source, owner: Some(Owner::Response { driver, exchange: None }) }
+            }
+        }
+    }
+
+    /// The body of an answer whose head has come. Its first frame is looked at now.
+    pub(crate) fn answer(body: B, mut call: Call, outcome: Outcome, cx: &mut Context<'_>) -> Self {
+        let producer = Producer::look(body, cx);
+        if producer.rest.is_none() && !matches!(producer.seen, Some(Err(_))) {
+            call.close(outcome);
+            return Self { source: Source::Here(producer), owner: None };
+        }
+        call.enter(oneclock_core::Stage::Body);
+        let end = EndOf::or_at(call.operation().clone(), call.deadline());
+        Self { source: Source::watched(producer, end), owner: Some(Owner::Answer { call, outcome }) }
+    }
+
+    /// Whether the frame that was looked at ends the body, so that nothing is missing (contract X1).
+    pub(crate) fn is_whole(&self) -> bool {
+        match &self.source {
+            Source::Here(producer) => producer.rest.is_none(),
+            Source::Watched { .. } => false,
+        }
+    }
+}
+
+impl<B> Source<B>
+where
+    B: Body + Unpin + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn watched(producer: Producer<B>, end: EndOf) -> Self {
+        let slot = Arc::new(Slot(Mutex::new(Watched { producer, waker: None })));
+        let watched = Arc::clone(&slot);
+        let watcher = tokio::spawn(async move {
+            end.await;
+            watched.take_away();
+        });
+        Self::Watched { slot, _watcher: AbortOnDropHandle::new(watcher) }
+    }
+}
+
+impl<B> Body for BoundedBody<B>
+where
+    B: Body + Unpin + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        let comes_with_the_head = matches!(&this.source, Source::Here(producer) if producer.with_the_head);
+        if !comes_with_the_head && let Some(ending) = this.owner.as_ref().and_then(Owner::ending) {
+            return Poll::Ready(this.cut_off(ending));
+        }
+        let owner = this.owner.as_ref();
+        let (polled, over) = match &mut this.source {
+            Source::Here(producer) => {
+                let polled = producer.poll_within(owner, cx);
+                (polled, producer.is_over())
+            }
+            Source::Watched { slot, .. } => {
+                let mut watched = slot.lock();
+                let polled = watched.producer.poll_within(owner, cx);
+                if polled.is_pending() {
+                    watched.waker = Some(cx.waker().clone());
+                }
+                (polled, watched.producer.is_over())
+            }
+        };
+        let frame = ready!(polled);
+        match &frame {
+            Some(Ok(_)) if !over => {}
+            Some(Ok(_)) => this.finish(),
+            None => match this.owner.as_ref().and_then(Owner::ending) {
+                // A watcher was here: what looks like an end is none.
+                Some(ending) => return Poll::Ready(this.cut_off(ending)),
+                None => this.finish(),
+            },
+            // Our own deadline is judged by our own clock, whatever the far side says (contract X2).
+            Some(Err(_)) => match this.owner.as_ref().and_then(Owner::ending) {
+                Some(ending) => return Poll::Ready(this.cut_off(ending)),
+                None => this.fail(),
+            },
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Here(producer) => producer.is_over(),
+            // A watcher may have emptied it: only whoever polls it knows.
+            Source::Watched { .. } => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Here(producer) => producer.size_hint(),
+            Source::Watched { slot, .. } => slot.lock().producer.size_hint(),
+        }
+    }
+}
+
+impl<B> BoundedBody<B> {
+    fn finish(&mut self) {
+        if let Some(owner) = self.owner.take() {
+            owner.finish();
+        }
+    }
+
+    fn fail(&mut self) {
+        match self.owner.take() {
+            // Our own producer failed: the work is over, though not well.
+            Some(owner @ Owner::Response { .. }) => owner.finish(),
+            // Dropped unclosed, a call in stage body has an unknown outcome.
+            Some(Owner::Answer { .. }) | None => {}
+        }
+    }
+
+    fn cut_off(&mut self, ending: Ending) -> Option<Result<Frame<Bytes>, BoxError>> {
+        let owner = self.owner.take()?;
+        let error = owner.cut_off(ending);
+        self.empty();
+        Some(Err(Box::new(error)))
+    }
+
+    fn empty(&mut self) {
+        match &mut self.source {
+            Source::Here(producer) => {
+                producer.seen = None;
+                producer.rest = None;
+            }
+            Source::Watched { slot, .. } => slot.take_away(),
+        }
+    }
+}
+
+impl<B> Drop for BoundedBody<B> {
+    fn drop(&mut self) {
+        // The operation ends before what produces the body is dropped, so that everything below learns the cause.
+        if let Some(owner) = self.owner.take() {
+            owner.abandon();
+        }
+    }
+}
+
+impl<B> fmt::Debug for BoundedBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoundedBody").finish_non_exhaustive()
+    }
+}
+
+// === Producer ===
+
+impl<B> Producer<B> {
+    fn is_over(&self) -> bool {
+        self.seen.is_none() && self.rest.is_none()
+    }
+}
+
+impl<B> Producer<B>
+where
+    B: Body + Unpin,
+    B::Error: Into<BoxError>,
+{
+    fn look(body: B, cx: &mut Context<'_>) -> Self {
+        let mut producer = Self { seen: None, rest: Some(body), with_the_head: false };
+        if producer.rest.as_ref().is_some_and(Body::is_end_stream) {
+            producer.rest = None;
+        } else if let Poll::Ready(frame) = producer.poll_rest(cx) {
+            producer.seen = frame;
+        }
+        producer.with_the_head = producer.is_small_and_whole();
+        producer
+    }
+
+    fn is_small_and_whole(&self) -> bool {
+        self.rest.is_none()
+            && match &self.seen {
+                Some(Ok(frame)) => frame.data_ref().is_none_or(|data| data.len() <= CHUNK),
+                Some(Err(_)) => false,
+                None => true,
+            }
+    }
+
+    /// The next piece, at most [`CHUNK`] long.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = match self.seen.take() {
+            Some(seen) => Some(seen),
+            None => ready!(self.poll_rest(cx)),
+        };
+        let Some(Ok(frame)) = frame else { return Poll::Ready(frame) };
+        Poll::Ready(Some(Ok(match frame.into_data() {
+            Ok(mut data) if data.len() > CHUNK => {
+                let piece = data.split_to(CHUNK);
+                self.seen = Some(Ok(Frame::data(data)));
+                Frame::data(piece)
+            }
+            Ok(data) => Frame::data(data),
+            Err(frame) => frame,
+        })))
+    }
+
+    /// The same, in the scope of the operation whose body it is.
+    fn poll_within(
+        &mut self,
+        owner: Option<&Owner>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match owner {
+            Some(Owner::Response { driver, .. }) if self.seen.is_none() => {
+                driver.operation().sync_scope(|| self.poll(cx))
+            }
+            _ => self.poll(cx),
+        }
+    }
+
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(&mut *rest).poll_frame(cx));
+        if rest.is_end_stream() || !matches!(frame, Some(Ok(_))) {
+            self.rest = None;
+        }
+        Poll::Ready(frame.map(|frame| match frame {
+            Ok(frame) => Ok(frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))),
+            Err(error) => Err(error.into()),
+        }))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
+        let seen = match &self.seen {
+            Some(Ok(frame)) => frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Err(_)) | None => 0,
+        };
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper.saturating_add(seen));
+        }
+        hint.set_lower(hint.lower().saturating_add(seen));
+        hint
+    }
+}
+
+// === Slot ===
+
+impl<B> Slot<B> {
+    fn lock(&self) -> MutexGuard<'_, Watched<B>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops what produces the body, and wakes whoever waits for it: there will be no more.
+    fn take_away(&self) {
+        let (seen, rest, waker) = {
+            let mut watched = self.lock();
+            let producer = &mut watched.producer;
+            (producer.seen.take(), producer.rest.take(), watched.waker.take())
+        };
+        drop((seen, rest)); // outside the lock: what is dropped here is not ours
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+// === Owner ===
+
+impl Owner {
+    fn ending(&self) -> Option<Ending> {
+        match self {
+            Self::Response { driver, .. } => driver.operation().ending(),
+            Self::Answer { call, .. } => call.ending(),
+        }
+    }
+
+    fn finish(self) {
+        match self {
+            Self::Response { driver, exchange } => {
+                if let Some(exchange) = exchange {
+                    exchange.answered();
+                }
+                driver.finish();
+            }
+            Self::Answer { call, outcome } => call.close(outcome),
+        }
+    }
+
+    /// Nobody reads the rest.
+    fn abandon(self) {
+        match self {
+            Self::Response { driver, exchange } => {
+                drop(driver);
+                if let Some(exchange) = exchange {
+                    exchange.answered();
+                }
+            }
+            // Left unread by choice, the head's word stands. Cut off, nothing is certain.
+            Self::Answer { call, outcome } => match call.ending() {
+                None => call.close(outcome),
+                Some(_) => drop(call),
+            },
+        }
+    }
+
+    fn cut_off(self, ending: Ending) -> BodyCutOff {
+        let cancel = h2::Error::from(h2::Reason::CANCEL);
+        match self {
+            Self::Response { driver, exchange } => {
+                if let Some(exchange) = exchange {
+                    exchange.answered(); // hyper sees the error below and ends the exchange itself
+                }
+                BodyCutOff { operation: driver.operation().name().clone(), call: None, ending, cancel }
+            }
+            Self::Answer { mut call, .. } => {
+                call.cut_off(ending);
+                let operation = call.operation().name().clone();
+                BodyCutOff { operation, call: Some(call.name().clone()), ending, cancel }
+            }
+        }
+    }
+}
+
+// === Upload ===
+
+impl<B: Body> Upload<B> {
+    pub(crate) fn new(body: B, operation: &Operation) -> (Self, Option<Arc<AtomicBool>>) {
+        if body.is_end_stream() {
+            return (Self { body, operation: None, waited_for: None }, None);
+        }
+        let waited_for = Arc::new(AtomicBool::new(false));
+        let upload = Self { body, operation: Some(operation.clone()), waited_for: Some(Arc::clone(&waited_for)) };
+        (upload, Some(waited_for))
+    }
+}
+
+impl<B> Body for Upload<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    type Data = B::Data;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        let this = self.project();
+        if let Some(operation) = this.operation
+            && let Some(ending) = operation.ending()
+        {
+            let cancel = h2::Error::from(h2::Reason::CANCEL);
+            let cut = BodyCutOff { operation: operation.name().clone(), call: None, ending, cancel };
+            *this.operation = None;
+            return Poll::Ready(Some(Err(Box::new(cut))));
+        }
+        let polled = this.body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)));
+        if let Some(waited_for) = this.waited_for {
+            waited_for.store(polled.is_pending(), Ordering::Relaxed);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+// === BodyCutOff ===
+
+impl fmt::Display for BodyCutOff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.call {
+            Some(call) => write!(f, "{} → {call}: the answer's body was cut off: {}", self.operation, self.ending),
+            None => write!(f, "{}: the body was cut off: {}", self.operation, self.ending),
+        }
+    }
+}
+
+impl StdError for BodyCutOff {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.cancel)
     }
 }

@@ -1,1 +1,21 @@
-//! Under construction.
+//! One time budget over HTTP: tower layers, a client, and the accept loop.
+//!
+//! - [`IngressLayer`] decides what an arriving request may spend, once, and enforces it on head and body.
+//! - [`EgressLayer`] and [`Client`] give every call what its operation has left, and cut it off there.
+//! - [`serve`] is the accept loop that stamps arrivals and ends what hyper cannot.
+//!
+//! Every rule is decided in `oneclock-core`; this crate drives it.
+
+mod arrival;
+mod body;
+mod destination;
+mod error;
+mod exchange;
+mod fields;
+pub mod names;
+
+pub use arrival::Arrival;
+pub use body::{BodyCutOff, BoundedBody, BoxError, Upload};
+pub use destination::{DEFAULT_CAP, Destination, DestinationBuilder, WithoutOperation};
+pub use error::{CallError, CallFailed};
+pub use exchange::{Exchange, Guarded};

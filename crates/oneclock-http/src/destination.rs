@@ -1,0 +1,260 @@
+//! One thing that we call: its name, what a call to it may spend, and what it is told.
+//!
+//! Decides what every way out (the [`Egress`](crate::EgressLayer) layer, [`Client`](crate::Client), the reqwest
+//! middleware) does with a call: begin it from the current operation, write its deadline at the last moment, judge its
+//! answer. Contract C1, C5, C6, E2 to E7, R8, X2.
+
+use std::sync::Arc;
+use std::task::Context;
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Response};
+use http_body::Body;
+use oneclock::{Call, NotBegun, Operation, WhyNot};
+use oneclock_core::effect::{self, Seen};
+use oneclock_core::wire::{Conventions, writes};
+use oneclock_core::{Ask, Name, Reason, Refused, Stage, Trust};
+
+use crate::body::{BoundedBody, BoxError};
+use crate::error::{CallError, CallFailed};
+use crate::{fields, names};
+
+/// The most that a call may spend where neither its destination's cap nor an operation says how much.
+pub const DEFAULT_CAP: Duration = Duration::from_secs(10);
+
+/// Something we call. Cheap to clone. It holds limits, not deadlines: those are made per call (contract C5).
+///
+/// ```
+/// # use oneclock_http::Destination; use std::time::Duration;
+/// let inventory = Destination::named("inventory")
+///     .cap(Duration::from_millis(300))
+///     .reserve(Duration::from_millis(20))
+///     .build()?;
+/// assert_eq!(inventory.name().as_str(), "inventory");
+/// # Ok::<(), oneclock_core::Refused>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Destination(Arc<Rules>);
+
+#[derive(Clone, Debug)]
+struct Rules {
+    name: Name,
+    ask: Ask,
+    tells: Conventions,
+    trust: Trust,
+    without_operation: WithoutOperation,
+    enforces_keys: bool,
+}
+
+/// Builds a [`Destination`].
+#[derive(Clone, Debug)]
+#[must_use = "a destination is made by `build`"]
+pub struct DestinationBuilder(Rules);
+
+/// What a call does where no operation is current (contract C6). Never unlimited: the cap holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WithoutOperation {
+    /// It is refused.
+    Require,
+    /// It gets the destination's cap, and a warning is logged.
+    #[default]
+    Warn,
+    /// It gets the destination's cap.
+    Ignore,
+}
+
+// === Destination ===
+
+impl Destination {
+    /// Begins a destination under the name that ledgers, errors and metrics show.
+    pub fn named(name: impl Into<Name>) -> DestinationBuilder {
+        DestinationBuilder(Rules {
+            name: name.into(),
+            ask: Ask::new(),
+            tells: writes::plain_http(),
+            trust: Trust::Outside,
+            without_operation: WithoutOperation::Warn,
+            enforces_keys: false,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Name {
+        &self.0.name
+    }
+
+    /// Whether it was declared to enforce idempotency keys (contract R7).
+    pub fn enforces_keys(&self) -> bool {
+        self.0.enforces_keys
+    }
+
+    /// Begins a call from `operation`, else from the current one, else as [`WithoutOperation`] says.
+    ///
+    /// # Errors
+    /// [`NotBegun`], if there is too little time, or no operation where one is required.
+    pub fn begin(&self, operation: Option<Operation>) -> Result<Call, NotBegun> {
+        let operation = match operation.or_else(Operation::current) {
+            Some(operation) => operation,
+            None => self.operation_of_its_own()?,
+        };
+        operation.grant(self.0.name.clone()).ask(self.0.ask).call()
+    }
+
+    /// Writes what `call` has left, in every field that this destination understands. Call it at the last moment before
+    /// the head is sent, and again for each attempt (contract E4).
+    ///
+    /// # Errors
+    /// [`NotBegun`], if what is left is below one unit of a field: the call must not be made (contract E2).
+    pub fn write_deadline(&self, call: &Call, headers: &mut HeaderMap) -> Result<(), NotBegun> {
+        fields::write(headers, &self.0.tells, call.remaining()).map_err(|nothing| {
+            let why = match nothing.remaining {
+                Duration::ZERO => WhyNot::Refused(Refused::Expired { bound: call.budget().bound }),
+                remaining => WhyNot::BelowTheUnit { remaining },
+            };
+            NotBegun::told(call.operation(), self.0.name.clone(), why)
+        })
+    }
+
+    /// The answer to `call` whose head is there: judged, and its body bounded by the same deadline.
+    ///
+    /// A head that comes at or after the deadline is delivered if its body is there as a whole, else it is a deadline
+    /// error (contract X1).
+    ///
+    /// # Errors
+    /// [`CallError::Stopped`], if it came too late.
+    pub fn answered<B>(
+        &self,
+        mut call: Call,
+        method: &Method,
+        response: Response<B>,
+        cx: &mut Context<'_>,
+    ) -> Result<Response<BoundedBody<B>>, CallError>
+    where
+        B: Body + Unpin + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let (head, body) = response.into_parts();
+        let outcome = effect::outcome(self.seen(&head), reads_only(method));
+        match call.ending() {
+            None => Ok(Response::from_parts(head, BoundedBody::answer(body, call, outcome, cx))),
+            Some(ending) => {
+                let error = call.cut_off(ending);
+                let operation = call.operation().clone();
+                let by = oneclock::clock::now().since(call.deadline().tick());
+                let body = BoundedBody::answer(body, call, outcome, cx);
+                if !body.is_whole() {
+                    return Err(error.into());
+                }
+                operation.tell(&oneclock::events::Event::Late { operation: operation.name(), by });
+                Ok(Response::from_parts(head, body))
+            }
+        }
+    }
+
+    /// The error of a call whose service failed. If our own deadline has passed, that is the error, whatever the far side
+    /// or the connection said (contract X2).
+    pub fn failed(&self, mut call: Call, seen: Seen, source: impl Into<BoxError>) -> CallError {
+        if let Some(ending) = call.ending() {
+            return call.cut_off(ending).into();
+        }
+        let outcome = effect::outcome(seen, false);
+        let failed = CallFailed {
+            operation: call.operation().name().clone(),
+            call: self.0.name.clone(),
+            outcome,
+            source: source.into(),
+        };
+        call.close(outcome);
+        CallError::Failed(failed)
+    }
+
+    fn seen(&self, head: &http::response::Parts) -> Seen {
+        let reason = match self.0.trust {
+            Trust::Inside => head.headers.get(names::REASON).and_then(|reason| reason.to_str().ok()),
+            Trust::Outside => None,
+        };
+        Seen::Answer { status: head.status.as_u16(), reason: reason.and_then(Reason::from_word) }
+    }
+
+    fn operation_of_its_own(&self) -> Result<Operation, NotBegun> {
+        let operation = Operation::begin(self.0.name.clone(), self.0.ask.cap_value().unwrap_or(DEFAULT_CAP));
+        match self.0.without_operation {
+            WithoutOperation::Ignore => {}
+            WithoutOperation::Warn => tracing::warn!(
+                destination = %self.0.name,
+                "no operation is current: the call gets only its destination's cap; run it in Operation::scope"
+            ),
+            WithoutOperation::Require => {
+                return Err(NotBegun::told(&operation, self.0.name.clone(), WhyNot::NoOperation));
+            }
+        }
+        Ok(operation)
+    }
+}
+
+/// What is known of the far side of a call that was cut off in `stage`.
+pub(crate) fn cut_off_in(stage: Stage) -> Seen {
+    Seen::CutOff { stage }
+}
+
+/// The methods that only read, by their definition.
+fn reads_only(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+// === DestinationBuilder ===
+
+impl DestinationBuilder {
+    /// The most that one call may spend. Without a cap: what its operation leaves, and 10 s where there is none.
+    pub fn cap(mut self, cap: Duration) -> Self {
+        self.0.ask = self.0.ask.cap(cap);
+        self
+    }
+
+    /// What the operation keeps back from a call: for its later steps and for the way home.
+    pub fn reserve(mut self, reserve: Duration) -> Self {
+        self.0.ask = self.0.ask.reserve(reserve);
+        self
+    }
+
+    /// The least that is useful; 5 ms unless said otherwise. With less left, the call is not made.
+    pub fn min_useful(mut self, min_useful: Duration) -> Self {
+        self.0.ask = self.0.ask.min_useful(min_useful);
+        self
+    }
+
+    /// The fields that it understands; `x-remaining-ms` unless said otherwise. Each carries the same deadline (contract
+    /// E7).
+    pub fn tells(mut self, conventions: Conventions) -> Self {
+        self.0.tells = conventions;
+        self
+    }
+
+    /// Whether it is one of ours, so that the reasons it gives can be built on (contract R8). Outside unless said
+    /// otherwise.
+    pub fn trust(mut self, trust: Trust) -> Self {
+        self.0.trust = trust;
+        self
+    }
+
+    /// Declares that it enforces idempotency keys: a call repeated with its key has its effect once (contract R7).
+    pub fn enforces_keys(mut self) -> Self {
+        self.0.enforces_keys = true;
+        self
+    }
+
+    /// What a call does where no operation is current.
+    pub fn without_operation(mut self, without: WithoutOperation) -> Self {
+        self.0.without_operation = without;
+        self
+    }
+
+    /// The destination.
+    ///
+    /// # Errors
+    /// [`Refused::CapBelowMinimum`], if no call could ever be made (contract C1).
+    pub fn build(self) -> Result<Destination, Refused> {
+        self.0.ask.check()?;
+        Ok(Destination(Arc::new(self.0)))
+    }
+}

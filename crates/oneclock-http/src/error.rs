@@ -1,0 +1,96 @@
+//! Why a call gave no answer, for the code that made it and for the person on call.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use oneclock::{Ended, NotBegun, Stopped};
+use oneclock_core::{Name, Outcome, Reason};
+
+use crate::body::BoxError;
+
+/// A call gave no answer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CallError {
+    /// It was not made, or it was cut off: by its deadline, or because its operation ended.
+    Stopped(Stopped),
+    /// The connection or the service below failed while there was still time.
+    Failed(CallFailed),
+}
+
+/// The connection or the service below failed while there was still time.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct CallFailed {
+    /// The operation that made the call.
+    pub operation: Name,
+    /// What was called.
+    pub call: Name,
+    /// What is known of the far side.
+    pub outcome: Outcome,
+    /// What failed.
+    pub source: BoxError,
+}
+
+// === CallError ===
+
+impl CallError {
+    /// What is known of the far side.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::Stopped(stopped) => stopped.outcome(),
+            Self::Failed(failed) => failed.outcome,
+        }
+    }
+
+    /// Why the call was stopped, if our own clock or operation stopped it; `None` if something below failed.
+    pub fn stopped(&self) -> Option<&Stopped> {
+        match self {
+            Self::Stopped(stopped) => Some(stopped),
+            Self::Failed(_) => None,
+        }
+    }
+
+    /// What our own caller is told, if the call was stopped (contract section 5).
+    pub fn reason(&self) -> Option<Reason> {
+        self.stopped().map(Stopped::reason)
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped(stopped) => stopped.fmt(f),
+            Self::Failed(failed) => {
+                write!(f, "{} → {} failed, outcome: {}", failed.operation, failed.call, failed.outcome)
+            }
+        }
+    }
+}
+
+impl StdError for CallError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::Stopped(_) => None,
+            Self::Failed(failed) => Some(&*failed.source),
+        }
+    }
+}
+
+impl From<Stopped> for CallError {
+    fn from(stopped: Stopped) -> Self {
+        Self::Stopped(stopped)
+    }
+}
+
+impl From<Ended> for CallError {
+    fn from(ended: Ended) -> Self {
+        Self::Stopped(ended.into())
+    }
+}
+
+impl From<NotBegun> for CallError {
+    fn from(not_begun: NotBegun) -> Self {
+        Self::Stopped(not_begun.into())
+    }
+}
