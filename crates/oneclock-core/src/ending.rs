@@ -423,6 +423,23 @@ impl Reason {
         }
     }
 
+    /// The reason to give for a whole that had begun when a part of it ended with this reason. A part that was not begun
+    /// says nothing about the steps before it, so the whole must not claim that it did not start.
+    #[must_use]
+    pub const fn of_a_part(self) -> Self {
+        match self {
+            Self::ExpiredBeforeStart | Self::InsufficientBudget => Self::Deadline,
+            Self::Shed | Self::Malformed => Self::CalledOff,
+            Self::Shutdown => Self::ShutdownMidway,
+            Self::Deadline
+            | Self::Cap
+            | Self::ShutdownMidway
+            | Self::CallerGone
+            | Self::RequestBody
+            | Self::CalledOff => self,
+        }
+    }
+
     /// What a caller may conclude about repeating the call (contract section 5, last column).
     pub const fn repeat(self) -> Repeat {
         match self {
@@ -566,6 +583,13 @@ mod tests {
         assert_eq!(row(Reason::CallerGone), (499, 1, Repeat::No));
         assert_eq!(row(Reason::RequestBody).0, 408);
         assert_eq!(row(Reason::Malformed), (400, 13, Repeat::No));
+    }
+
+    #[test]
+    fn a_part_that_did_not_start_never_makes_the_whole_say_so() {
+        for reason in Reason::ALL {
+            assert!(!reason.of_a_part().not_started(), "{reason}");
+        }
     }
 
     #[test]

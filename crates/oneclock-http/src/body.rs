@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
-use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use oneclock::{Call, Driver, EndOf, Operation};
 use oneclock_core::{Ending, Name, Outcome};

@@ -9,13 +9,19 @@
 mod arrival;
 mod body;
 mod destination;
+mod egress;
 mod error;
 mod exchange;
 mod fields;
+pub mod ingress;
 pub mod names;
+mod problem;
 
 pub use arrival::Arrival;
 pub use body::{BodyCutOff, BoundedBody, BoxError, Upload};
 pub use destination::{DEFAULT_CAP, Destination, DestinationBuilder, WithoutOperation};
+pub use egress::{Egress, EgressFuture, EgressLayer};
 pub use error::{CallError, CallFailed};
 pub use exchange::{Exchange, Guarded};
+pub use ingress::{Ingress, IngressFuture, IngressLayer};
+pub use problem::{Problem, ledger_json};

@@ -91,7 +91,9 @@ where
     async move {
         check.time_is_paused();
         let (started, deadline) = (now(), now() + BUDGET);
-        let answered = before(deadline, check.call(&mut service, request)).await;
+        // Pinned here, so that what has not stopped is still there while the message is made.
+        let mut call = pin!(check.call(&mut service, request));
+        let answered = before(deadline, &mut call).await;
         let (head, body) = match answered {
             Some(Ok(response)) => response.into_parts(),
             Some(Err(error)) => check.fail(format!("the service failed instead of answering 504: {error:?}")),
@@ -181,7 +183,9 @@ where
     async move {
         check.time_is_paused();
         let (started, deadline) = (now(), now() + BUDGET);
-        let answered = before(deadline, check.call(&mut service, request)).await;
+        // Pinned here, so that what has not stopped is still there while the message is made.
+        let mut call = pin!(check.call(&mut service, request));
+        let answered = before(deadline, &mut call).await;
         let (head, body) = match answered {
             Some(Ok(response)) => response.into_parts(),
             Some(Err(error)) => check.fail(format!("the service failed before the head of an answer: {error:?}")),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use oneclock_core::effect::{self, Seen};
 use oneclock_core::ledger::EntryId;
-use oneclock_core::{BoundBy, Budget, Cause, Deadline, Ending, Name, Outcome, Stage, Tick};
+use oneclock_core::{Budget, Cause, Deadline, Ending, Name, Outcome, Stage, Tick};
 
 use crate::events::{Called, Event};
 use crate::run::{EndOf, Ended};
@@ -87,13 +87,14 @@ impl Call {
         self.part = Some(ledger.open(stage.as_str(), stage, Some(self.entry), now));
     }
 
-    /// Why it must end now, if it must: its grant is used up, or its operation has ended.
+    /// Why it must end now, if it must: its grant is used up, or its operation is over.
     pub fn ending(&self) -> Option<Ending> {
         let now = clock::now();
-        if self.deadline().is_past(now) {
-            return Some(self.out_of_time(now));
+        match self.operation.over_at(now) {
+            Some(ending) if ending.at < self.deadline().tick() => Some(self.placed(ending)),
+            _ if self.deadline().is_past(now) => Some(self.out_of_time(now)),
+            ending => ending.map(|ending| self.placed(ending)),
         }
-        self.operation.ending_at(now).map(|ending| self.placed(ending))
     }
 
     /// Runs `work` until it is done or the call must end.
@@ -181,7 +182,7 @@ impl Drop for Call {
             // Abandoned: by the end of its operation, or by code that lost interest.
             (None, None) => Some(self.ending().unwrap_or(Ending {
                 cause: Cause::CalledOff,
-                bound: BoundBy::Caller,
+                bound: self.budget.bound.by,
                 stage: self.stage,
                 at: now,
             })),

@@ -8,7 +8,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use oneclock_core::ingress::Accepted;
 use oneclock_core::{Bound, Ending, Ledger, Name, Outcome, Reason};
+
+use crate::Operation;
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -191,6 +194,31 @@ pub(crate) fn is_observed(observer: Option<&Arc<dyn Observer>>) -> bool {
 #[derive(Default)]
 pub struct Counting {
     counts: Mutex<BTreeMap<String, u64>>,
+}
+
+// === Arrived ===
+
+impl Arrived {
+    /// From what the ingress decided. For layers.
+    pub fn new(operation: &Operation, accepted: &Accepted<'_>) -> Self {
+        Self {
+            operation: operation.name().clone(),
+            bound: operation.bound(),
+            source: accepted.source.cloned(),
+            clamped: accepted.clamped,
+            skew_suspected: accepted.skew_suspected,
+            malformed: accepted.malformed.map(|malformed| malformed.field.clone()),
+        }
+    }
+}
+
+// === Refusal ===
+
+impl Refusal {
+    /// A refusal. For layers.
+    pub fn new(operation: Name, reason: Reason, remaining: Duration, field: Option<Name>) -> Self {
+        Self { operation, reason, field, remaining }
+    }
 }
 
 // === Counting ===

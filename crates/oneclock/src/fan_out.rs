@@ -13,7 +13,9 @@ use futures_util::future::BoxFuture;
 use oneclock_core::{Ask, Cause, Name, Outcome, Reason, Stage};
 
 use crate::Operation;
-use crate::grant::Stopped;
+use crate::grant::{NotBegun, Stopped};
+use crate::run::Ended;
+use crate::spawn::TaskFailed;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -125,7 +127,8 @@ impl<'a, Parts> FanOut<'a, Parts> {
                 let spending = self.operation.spend(name.clone(), Stage::Work);
                 let running = child.clone();
                 let work = Box::pin(async move {
-                    let result = running.run(work(running.clone())).await;
+                    let child = running.clone();
+                    let result = running.run(async move { work(child).await }).await; // made in its scope, too
                     drop(spending);
                     match result {
                         Ok(done) => {
@@ -292,6 +295,12 @@ macro_rules! join_of {
                 let mut done = true;
                 let mut failure = None;
                 $(
+                    // One that was refused fails the whole before another has cost anything (invariant I5).
+                    if failure.is_none() {
+                        failure = $part.failure();
+                    }
+                )+
+                $(
                     // In the order in which they were named; after a failure nobody is polled again.
                     if failure.is_none() {
                         done &= $part.poll(cx);
@@ -338,12 +347,12 @@ join_of!(A, B, C, D, E1, F1, G, H);
 impl PartFailed {
     /// What a caller is told (contract section 5): why the part was stopped, if it was.
     pub fn reason(&self) -> Reason {
-        find_stopped(&*self.source).map_or(Reason::CalledOff, Stopped::reason)
+        find(&*self.source, reason_of).unwrap_or(Reason::CalledOff)
     }
 
     /// Why the part was stopped, if it was; `None` if it failed with an error of its own.
     pub fn stopped(&self) -> Option<&Stopped> {
-        find_stopped(&*self.source)
+        find(&*self.source, stopped_of)
     }
 }
 
@@ -364,7 +373,7 @@ impl std::error::Error for PartFailed {
 impl Missing {
     /// Why the part was stopped, if it was; `None` if it failed with an error of its own.
     pub fn stopped(&self) -> Option<&Stopped> {
-        find_stopped(&*self.source)
+        find(&*self.source, stopped_of)
     }
 
     /// What is known of what it did.
@@ -385,11 +394,33 @@ impl std::error::Error for Missing {
     }
 }
 
-fn find_stopped<'e>(mut error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Stopped> {
+/// The first in the chain of `error` that `what` knows. Ours say in their text what they stand for, and so are not in the
+/// chain by themselves: each is asked for.
+fn find<'e, W>(
+    mut error: &'e (dyn std::error::Error + 'static),
+    what: impl Fn(&'e (dyn std::error::Error + 'static)) -> Option<W>,
+) -> Option<W> {
     loop {
-        if let Some(stopped) = error.downcast_ref::<Stopped>() {
-            return Some(stopped);
+        if let Some(found) = what(error) {
+            return Some(found);
         }
         error = error.source()?;
     }
+}
+
+fn stopped_of<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Stopped> {
+    if let Some(TaskFailed::Stopped(stopped)) = error.downcast_ref() {
+        return Some(stopped);
+    }
+    #[cfg(all(feature = "process", unix))]
+    if let Some(crate::ProcessFailed::Stopped(stopped)) = error.downcast_ref() {
+        return Some(stopped);
+    }
+    error.downcast_ref()
+}
+
+fn reason_of(error: &(dyn std::error::Error + 'static)) -> Option<Reason> {
+    let ended = error.downcast_ref().map(Ended::reason);
+    let not_begun = || error.downcast_ref().map(NotBegun::reason);
+    stopped_of(error).map(Stopped::reason).or(ended).or_else(not_begun)
 }

@@ -7,13 +7,13 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use oneclock_core::{Name, Outcome, Reason, Refused};
+use oneclock_core::{Name, Outcome, Reason};
 
-use crate::Operation;
 use crate::events::{Event, RanOn};
 use crate::grant::{NotBegun, WhyNot};
 use crate::run::Ended;
-use crate::spawn::ZombieWatch;
+use crate::spawn::{PanicWatch, ZombieWatch};
+use crate::{Operation, clock};
 
 /// A step that must finish did not give its result.
 #[derive(Debug)]
@@ -76,23 +76,20 @@ impl Operation {
         E: Send + 'static,
     {
         let step = step.into();
-        if let Some(ending) = self.ending() {
+        if let Some(ending) = self.over_at(clock::now()) {
             return Err(Unfinished::NotBegun(NotBegun::told(self, step, WhyNot::Ended(ending))));
-        }
-        if self.is_over() {
-            let refused = WhyNot::Refused(Refused::Expired { bound: self.bound() });
-            return Err(Unfinished::NotBegun(NotBegun::told(self, step, refused)));
         }
         let driver = self.step_apart(step.clone(), bound);
         let spending = self.spend(step.clone(), oneclock_core::Stage::Work);
         let watch = ZombieWatch::new(self.clone(), step.clone(), RanOn::MustFinish);
+        let panics = PanicWatch::new(self.clone(), step.clone());
         let mut task = self.shutdown().spawn(async move {
             let operation = driver.operation().clone();
             let result = operation.run(work).await;
             if result.is_ok() {
                 driver.finish();
             }
-            drop(watch);
+            drop((watch, panics));
             result
         });
         let waited = self.run(&mut task).await;
@@ -101,10 +98,7 @@ impl Operation {
             Ok(Ok(Ok(Ok(value)))) => Ok(value),
             Ok(Ok(Ok(Err(error)))) => Err(Unfinished::Failed(error)),
             Ok(Ok(Err(ended))) => Err(Unfinished::CutOff(ended)),
-            Ok(Err(_)) => {
-                self.tell(&Event::Panicked { operation: self.name(), work: &step });
-                Err(Unfinished::Panicked { step })
-            }
+            Ok(Err(_)) => Err(Unfinished::Panicked { step }),
             Err(ended) => Err(Unfinished::StillRunning { step, bound, ended }),
         }
     }

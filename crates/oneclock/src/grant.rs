@@ -151,10 +151,12 @@ impl<'a> Grant<'a> {
     /// # Cancel safety
     /// Dropping it drops the work; the child has ended.
     pub async fn run<F: Future>(self, work: impl FnOnce(Operation) -> F) -> Result<F::Output, Stopped> {
-        let spending = self.operation.spend(self.name.clone(), Stage::Work);
+        let parent = self.operation;
         let driver = self.driven()?;
         let child = driver.operation().clone();
-        let result = child.run(work(child.clone())).await;
+        let spending = parent.spend(child.name().clone(), Stage::Work);
+        let running = child.clone();
+        let result = child.run(async move { work(running).await }).await; // made in the child's scope, too
         drop(spending);
         if result.is_ok() {
             driver.finish();
@@ -170,9 +172,8 @@ impl<'a> Grant<'a> {
 
     fn decide(&self) -> Result<Budget, NotBegun> {
         let now = clock::now();
-        let why = match self.operation.ending_at(now) {
+        let why = match self.operation.over_at(now) {
             Some(ending) => WhyNot::Ended(ending),
-            None if self.operation.is_over() => WhyNot::Refused(Refused::Expired { bound: self.operation.bound() }),
             None => match self.ask.of(self.operation.budget(), now) {
                 Ok(budget) => return Ok(budget),
                 Err(refused) => WhyNot::Refused(refused),

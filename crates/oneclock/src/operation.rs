@@ -75,9 +75,9 @@ pub(crate) struct Inner {
     parent: Option<Operation>,
     context: Context,
     ledger: Mutex<Ledger>,
-    driven: bool,             // whether a `Driver` decides when it is over
-    had_children: AtomicBool, // whether somebody must be told when it is over
-    told: AtomicBool,         // whether its event was sent
+    driven: bool,               // whether a `Driver` decides when it is over
+    told_when_over: AtomicBool, // whether somebody must be: a child, or whoever waits for its end
+    told: AtomicBool,           // whether its event was sent
 }
 
 /// Drives one operation: whoever holds it says when the work is done. Dropped before that, it ends the operation with
@@ -133,7 +133,11 @@ impl Operation {
             (None, None) => CancellationToken::new(),
         };
         let budget = within.as_ref().map_or(budget, |outer| budget.shortened(outer.budget()));
-        let context = Context { observer, shutdown: shutdown.cloned() };
+        let outer = within.as_ref().map(|outer| &outer.0.context);
+        let context = Context {
+            observer: observer.or_else(|| outer?.observer.clone()),
+            shutdown: shutdown.or_else(|| outer?.shutdown.as_ref()).cloned(),
+        };
         let parts = Parts { name, kind: Kind::Request, began, budget, parent: within, token, context, driven: true };
         Driver { operation: Self::new(parts) }
     }
@@ -204,7 +208,7 @@ impl Operation {
     }
 
     fn child_token(&self) -> CancellationToken {
-        self.0.had_children.store(true, Ordering::Release);
+        self.tell_when_over();
         let token = self.0.token.child_token();
         if self.is_over() {
             token.cancel(); // it may have closed before it could see that it has a child
@@ -250,7 +254,7 @@ impl Operation {
             context: parts.context,
             ledger: Mutex::new(Ledger::new(parts.began)),
             driven: parts.driven,
-            had_children: AtomicBool::new(false),
+            told_when_over: AtomicBool::new(false),
             told: AtomicBool::new(false),
         }))
     }
@@ -336,14 +340,23 @@ impl Operation {
         if !self.0.life.is_live() {
             return None;
         }
-        // The clock is asked before the tree: what is past its deadline is past it, whoever cancelled a moment later.
+        // Asked together: what is past its deadline is past it, unless its parent is known to have ended before that.
         let past = self.deadline().is_past(now);
-        if !past && !self.0.token.is_cancelled() {
+        let cancelled = self.0.token.is_cancelled();
+        if !past && !cancelled {
             return None;
         }
-        let cause = if past { Cause::Deadline } else { self.inherited_cause(now) };
+        let cause = if cancelled { self.inherited_cause(now, past) } else { Cause::Deadline };
         self.end_at(cause, now);
         self.0.life.ending()
+    }
+
+    /// Why nothing of it may begin or go on: its early end, or that its work is done (contract N5, X6).
+    pub(crate) fn over_at(&self, now: Tick) -> Option<Ending> {
+        self.ending_at(now).or_else(|| {
+            let done = Ending { cause: Cause::CalledOff, bound: self.bound().by, stage: self.stage(), at: now };
+            self.is_over().then_some(done)
+        })
     }
 
     /// Returns once it has ended early, and why. Never returns for an operation whose work is done.
@@ -393,13 +406,13 @@ impl Operation {
         self.lock_ledger().clone()
     }
 
-    fn inherited_cause(&self, now: Tick) -> Cause {
-        match &self.0.parent {
-            None => Cause::Shutdown, // only a shutdown cancels the token of an operation that has no parent
-            Some(parent) => match parent.ending_at(now) {
-                Some(ending) => ending.cause,
-                None => Cause::CalledOff, // its parent is done and needs it no longer (contract N5)
-            },
+    fn inherited_cause(&self, now: Tick, past: bool) -> Cause {
+        let inherited = self.0.parent.as_ref().and_then(|parent| parent.ending_at(now));
+        match (inherited, &self.0.parent) {
+            (Some(ending), _) if !past || ending.at < self.deadline().tick() => ending.cause,
+            _ if past => Cause::Deadline,
+            (_, Some(_)) => Cause::CalledOff, // its parent is done and needs it no longer (contract N5)
+            (_, None) => Cause::Shutdown,     // only a shutdown cancels the token of an operation without a parent
         }
     }
 }
@@ -473,8 +486,15 @@ impl Operation {
         Spending { operation: self.clone(), entry }
     }
 
-    pub(crate) fn token(&self) -> &CancellationToken {
+    /// Its token, for somebody who waits for its end, also for the end that being done is.
+    pub(crate) fn watched_token(&self) -> &CancellationToken {
+        self.tell_when_over();
         &self.0.token
+    }
+
+    /// Ask whether it is over after this, not before: of two that swap, the second sees what the first did.
+    fn tell_when_over(&self) {
+        self.0.told_when_over.swap(true, Ordering::AcqRel);
     }
 
     pub(crate) fn is_driven(&self) -> bool {
@@ -554,6 +574,12 @@ impl Driver {
         &self.operation
     }
 
+    /// Ends the operation as its drop would, but tells nobody yet: drop what works for it, then the driver, so that the
+    /// ledger in its event is complete.
+    pub fn abandon(&self) {
+        self.operation.end_as_dropped();
+    }
+
     /// The work is done. Whatever of it still runs ends with it (contract N5).
     pub fn finish(self) {
         self.operation.0.life.finish();
@@ -576,7 +602,7 @@ impl Inner {
             return;
         }
         LIVE.fetch_sub(1, Ordering::Relaxed);
-        if self.had_children.load(Ordering::Acquire) {
+        if self.told_when_over.swap(true, Ordering::AcqRel) {
             self.token.cancel();
         }
         if events::is_observed(self.context.observer.as_ref()) {

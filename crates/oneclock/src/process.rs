@@ -80,7 +80,13 @@ impl Operation {
         let mut call = self.grant(name.clone()).call().map_err(Stopped::from)?;
         let io = |source| ProcessFailed::Io { command: name.clone(), source };
         call.enter(Stage::Work);
-        let child = command.process_group(0).kill_on_drop(true).spawn().map_err(io)?;
+        let child = match command.process_group(0).kill_on_drop(true).spawn() {
+            Ok(child) => child,
+            Err(source) => {
+                call.close(oneclock_core::Outcome::NotSent);
+                return Err(io(source));
+            }
+        };
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
         let mut group = GroupGuard(pid);
         let ended = call.run(wait(child)).await.map_err(Stopped::from)?.map_err(io)?;

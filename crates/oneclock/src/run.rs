@@ -41,7 +41,8 @@ pin_project! {
 }
 
 pin_project! {
-    /// Becomes ready when an operation ends early. One timer and one waiter, made at the first poll that has to wait.
+    /// Becomes ready when an operation ends early, or when its work is done and whatever of it still runs is no longer
+    /// needed ([`Cause::CalledOff`](oneclock_core::Cause::CalledOff), contract N5). One timer and one waiter, made at the first poll that has to wait.
     #[must_use = "futures do nothing unless polled"]
     pub struct EndOf {
         operation: Operation,
@@ -87,7 +88,7 @@ impl<F: Future> Future for Run<F> {
         let mut this = self.project();
         if !*this.begun {
             *this.begun = true;
-            if let Some(ending) = this.end.operation.ending() {
+            if let Some(ending) = this.end.operation.over_at(clock::now()) {
                 *this.done = true;
                 return Poll::Ready(Err(Ended::of(&this.end.operation, ending))); // X6: not begun after the end
             }
@@ -135,12 +136,12 @@ impl Future for EndOf {
         let mut this = self.project();
         if this.timer.is_none() {
             this.timer.set(Some(tokio::time::sleep_until(clock::instant(*this.deadline))));
-            this.cancelled.set(Some(this.operation.token().clone().cancelled_owned()));
+            this.cancelled.set(Some(this.operation.watched_token().clone().cancelled_owned()));
         }
         loop {
             // Asked before each wait, so that what happened between two polls is not slept over.
             let now = clock::now();
-            if let Some(ending) = this.operation.ending_at(now) {
+            if let Some(ending) = this.operation.over_at(now) {
                 return Poll::Ready(ending);
             }
             if this.deadline.is_past(now) {
@@ -171,7 +172,8 @@ impl fmt::Debug for EndOf {
 // === Ended ===
 
 impl Ended {
-    pub(crate) fn of(operation: &Operation, ending: Ending) -> Self {
+    /// The error of an operation that ended, with a copy of its ledger. For drivers.
+    pub fn of(operation: &Operation, ending: Ending) -> Self {
         Self {
             operation: operation.name().clone(),
             call: None,

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
-use oneclock_core::{Name, Stage};
+use oneclock_core::{Cause, Name, Stage};
 use tokio::task::JoinHandle;
 
 use crate::events::{Event, RanOn};
@@ -29,6 +29,7 @@ pub struct Spawned<T> {
 enum State<T> {
     Running {
         task: JoinHandle<Result<T, Stopped>>,
+        child: Operation,
         end: Option<Pin<Box<EndOf>>>, // for a closure, which does not end by itself when its operation does
     },
     Refused(Option<NotBegun>),
@@ -59,6 +60,13 @@ pub(crate) struct ZombieWatch {
     because: RanOn,
 }
 
+/// Tells of a panic where it happens, so that one whose handle was dropped is counted too (contract N1).
+#[derive(Debug)]
+pub(crate) struct PanicWatch {
+    operation: Operation,
+    work: Name,
+}
+
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
 /// How many must-finish steps and blocking closures are running, in this process, whether or not their operation still
@@ -86,15 +94,18 @@ impl Operation {
         let name = name.into();
         let state = match self.grant(name.clone()).driven() {
             Ok(driver) => {
+                let child = driver.operation().clone();
+                let running = child.clone();
+                let panics = PanicWatch::new(self.clone(), name.clone());
                 let task = self.shutdown().spawn(async move {
-                    let child = driver.operation().clone();
-                    let result = child.run(work).await;
+                    let result = running.run(work).await;
                     if result.is_ok() {
                         driver.finish();
                     }
+                    drop(panics);
                     result.map_err(Stopped::from)
                 });
-                State::Running { task, end: None }
+                State::Running { task, child, end: None }
             }
             Err(not_begun) => State::Refused(Some(not_begun)),
         };
@@ -127,8 +138,10 @@ impl Operation {
         work: impl FnOnce(&Operation) -> T + Send + 'static,
     ) -> Spawned<T> {
         let name = name.into();
-        let state = match self.grant(name.clone()).operation() {
-            Ok(child) => {
+        let state = match self.grant(name.clone()).driven() {
+            Ok(driver) => {
+                let child = driver.operation().clone();
+                let running = child.clone();
                 let parent = self.clone();
                 let task = name.clone();
                 let queued = self.spend(name.clone(), Stage::Queue);
@@ -136,15 +149,19 @@ impl Operation {
                 let end = Some(Box::pin(EndOf::new(child.clone())));
                 let closure = move || {
                     drop(queued);
-                    if let Some(ending) = child.ending() {
-                        return Err(Stopped::Ended(Ended::of(&child, ending))); // waited too long: it does not run
+                    if let Some(ending) = running.ending() {
+                        return Err(Stopped::Ended(Ended::of(&running, ending))); // waited too long: it does not run
                     }
-                    child.set_stage(Stage::Work);
+                    running.set_stage(Stage::Work);
                     let _working = parent.spend(task.clone(), Stage::Work);
+                    let _panics = PanicWatch::new(parent.clone(), task.clone());
                     let _watch = ZombieWatch::new(parent, task, RanOn::Blocking);
-                    Ok(child.sync_scope(|| work(&child)))
+                    let value = running.sync_scope(|| work(&running));
+                    running.ending(); // what ran past its end has ended early, though it is done now
+                    driver.finish();
+                    Ok(value)
                 };
-                State::Running { task: self.shutdown().spawn_blocking(closure), end }
+                State::Running { task: self.shutdown().spawn_blocking(closure), child, end }
             }
             Err(not_begun) => State::Refused(Some(not_begun)),
         };
@@ -155,10 +172,11 @@ impl Operation {
 // === Spawned ===
 
 impl<T> Spawned<T> {
-    /// Ends the task: an async one is dropped at its next await, a closure that has begun is not stopped.
+    /// Calls the task off: an async one is dropped at its next await, a closure that has not begun does not run, and one
+    /// that has begun learns it at its next [`checkpoint`](Operation::checkpoint).
     pub fn abort(&self) {
-        if let State::Running { task, .. } = &self.state {
-            task.abort();
+        if let State::Running { child, .. } = &self.state {
+            child.call_off();
         }
     }
 }
@@ -169,14 +187,21 @@ impl<T> Future for Spawned<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         match &mut this.state {
-            State::Running { task, end } => {
+            State::Running { task, child, end } => {
                 if let Poll::Ready(joined) = Pin::new(task).poll(cx) {
                     return Poll::Ready(match joined {
                         Ok(result) => result.map_err(TaskFailed::from),
+                        Err(error) if error.is_panic() => {
+                            let operation = this.operation.name().clone();
+                            Err(TaskFailed::Panicked { operation, task: this.name.clone() })
+                        }
+                        // Its runtime went away, and the task with it.
                         Err(_) => {
-                            let operation = this.operation.name();
-                            this.operation.tell(&Event::Panicked { operation, work: &this.name });
-                            Err(TaskFailed::Panicked { operation: operation.clone(), task: this.name.clone() })
+                            child.end(Cause::Shutdown);
+                            match child.over_at(clock::now()) {
+                                Some(ending) => Err(Stopped::Ended(Ended::of(child, ending)).into()),
+                                None => return Poll::Pending, // it has just ended, so it is over
+                            }
                         }
                     });
                 }
@@ -212,6 +237,22 @@ impl Drop for ZombieWatch {
                 because: self.because,
                 for_: now.since(ending.at),
             });
+        }
+    }
+}
+
+// === PanicWatch ===
+
+impl PanicWatch {
+    pub(crate) fn new(operation: Operation, work: Name) -> Self {
+        Self { operation, work }
+    }
+}
+
+impl Drop for PanicWatch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.operation.tell(&Event::Panicked { operation: self.operation.name(), work: &self.work });
         }
     }
 }

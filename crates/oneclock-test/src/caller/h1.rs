@@ -364,7 +364,10 @@ impl Gone {
     /// # Cancel safety
     /// Dropping the future closes the connection.
     pub async fn answer(self) -> Option<H1Outcome> {
-        Some(self.keeps?.answer().await)
+        let sent = self.keeps?;
+        // With the small buffer the rest would take for ever. If the kernel does not give more, it only takes longer.
+        let _ = SockRef::from(&*sent.socket.0).set_recv_buffer_size(1 << 20);
+        Some(sent.answer().await)
     }
 }
 

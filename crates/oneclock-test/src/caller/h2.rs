@@ -1,7 +1,7 @@
 //! The HTTP/2 caller, on the `h2` crate.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
@@ -205,13 +205,16 @@ impl H2Caller {
         }
     }
 
-    /// Leaves: closes the connection with all its streams (FIN, without a GOAWAY). When this returns it is closed. (The
-    /// kernel makes it a RST if something had arrived that was not read.)
+    /// Leaves: closes the connection with all its streams (FIN, without a GOAWAY). When this returns it is closed.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection as well.
     pub async fn leave(self) -> Instant {
         self.connection.end().await;
+        // What has arrived and was not read would turn the FIN into a RST: read it off. The socket does not block.
+        let _ = self.socket.shutdown(std::net::Shutdown::Write);
+        let mut waste = [0; 1024];
+        while (&self.socket).read(&mut waste).is_ok_and(|length| length > 0) {}
         drop(self.socket);
         now()
     }

@@ -4,6 +4,7 @@ use std::future::pending;
 use std::io;
 
 use bytes::BytesMut;
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -35,7 +36,8 @@ pub(super) async fn serve(mut socket: TcpStream, script: Script, seen: &Seen) ->
                     seen.leaving(how);
                     return Ok(());
                 }
-                () = seen.reading() => {}
+                // With the small buffer the rest of the upload would take for ever.
+                () = seen.reading() => SockRef::from(&socket).set_recv_buffer_size(1 << 20)?,
             }
         }
         let (mut reader, mut writer) = socket.split();

@@ -72,7 +72,7 @@ pub struct Arrived {
     pub at: Instant,
     /// The request's method.
     pub method: Method,
-    /// The request's target: path and query.
+    /// The request's target, as its request line has it; over HTTP/2 the path and query.
     pub target: String,
     /// Every header field, in its order.
     pub headers: HeaderMap,

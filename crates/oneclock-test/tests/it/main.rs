@@ -19,6 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame};
+use oneclock_test::PATIENCE;
 
 /// Long enough for anything that a loopback socket was going to do.
 const A_WHILE: Duration = Duration::from_millis(60);
@@ -65,15 +66,18 @@ impl Taken {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// The count once it has not changed for [`A_WHILE`].
+    /// The count once something was taken and it has not changed for [`A_WHILE`].
     async fn settled(&self) -> usize {
-        loop {
-            let before = self.count();
-            tokio::time::sleep(A_WHILE).await;
-            if before > 0 && before == self.count() {
-                return before;
+        let settles = async {
+            loop {
+                let before = self.count();
+                tokio::time::sleep(A_WHILE).await;
+                if before > 0 && before == self.count() {
+                    return before;
+                }
             }
-        }
+        };
+        tokio::time::timeout(PATIENCE, settles).await.unwrap_or_else(|_| panic!("still at it: {}", self.count()))
     }
 }
 

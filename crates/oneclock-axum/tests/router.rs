@@ -1,0 +1,108 @@
+//! A router under a policy: in memory, with paused time.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode};
+use axum::routing::get;
+use http_body_util::BodyExt;
+use oneclock_axum::{Op, PolicyExt as _, Problem};
+use oneclock_core::{Policy, Trust};
+use tower::ServiceExt;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+async fn forever() -> &'static str {
+    std::future::pending().await
+}
+
+async fn left(Op(op): Op) -> String {
+    format!("{}", op.remaining().as_millis())
+}
+
+async fn needs_too_much(Op(op): Op) -> Result<String, Problem> {
+    let left = op.grant("report").min_useful(Duration::from_secs(60)).remaining()?;
+    Ok(format!("{left:?}"))
+}
+
+async fn stalls_after_its_head() -> Body {
+    Body::from_stream(futures_util::stream::pending::<Result<&'static str, std::io::Error>>())
+}
+
+fn router(trust: Trust) -> Router {
+    let policy = Policy::named("order")
+        .when_absent(ms(800))
+        .ceiling(ms(2_000))
+        .route("/reports/{id}", |limits| limits.ceiling(ms(30_000)))
+        .build()
+        .expect("limits that fit together");
+    Router::new()
+        .route("/forever", get(forever))
+        .route("/left", get(left))
+        .route("/reports/{id}", get(left))
+        .route("/needs-too-much", get(needs_too_much))
+        .route("/stalls", get(stalls_after_its_head))
+        .layer(policy.layer().trust(trust))
+}
+
+async fn ask(router: Router, path: &str, field: Option<(&str, &str)>) -> Response<Body> {
+    let mut request = Request::get(path);
+    if let Some((name, value)) = field {
+        request = request.header(name, value);
+    }
+    router.oneshot(request.body(Body::empty()).expect("a request")).await.expect("infallible")
+}
+
+async fn text(response: Response<Body>) -> String {
+    let bytes = response.into_body().collect().await.expect("a whole body").to_bytes();
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+#[tokio::test(start_paused = true)]
+async fn i1_every_request_has_a_finite_deadline() {
+    let start = oneclock::clock::now();
+    let response = ask(router(Trust::Outside), "/forever", None).await;
+    assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT);
+    assert_eq!(oneclock::clock::now().since(start), ms(800));
+    assert_eq!(response.headers()["oneclock-reason"], "deadline");
+    assert!(!text(response).await.contains("insight"), "an outsider learns nothing of our insides");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_matched_route_decides() {
+    let inside = |path| ask(router(Trust::Inside), path, Some(("x-remaining-ms", "9000")));
+    assert_eq!(text(inside("/left").await).await, "2000");
+    assert_eq!(text(inside("/reports/7").await).await, "9000");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_problem_from_a_handler_is_written_in_full_for_a_trusted_caller() {
+    let inside = ask(router(Trust::Inside), "/needs-too-much", None).await;
+    assert_eq!(inside.status(), StatusCode::GATEWAY_TIMEOUT);
+    // The handler had begun: it must not say that it had not.
+    assert_eq!(inside.headers()["oneclock-reason"], "deadline");
+    assert!(text(inside).await.contains("order → report not begun"));
+
+    let outside = ask(router(Trust::Outside), "/needs-too-much", None).await;
+    assert!(!text(outside).await.contains("report"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn v14_a_body_that_stalls_is_cut_at_the_deadline_and_never_looks_complete() {
+    let start = oneclock::clock::now();
+    let response = ask(router(Trust::Outside), "/stalls", None).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let error = response.into_body().collect().await.expect_err("cut off");
+    assert_eq!(oneclock::clock::now().since(start), ms(800));
+    assert!(error.to_string().contains("cut off"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_without_a_layer_does_not_run_a_handler_that_asks_for_its_operation() {
+    let bare = Router::new().route("/left", get(left));
+    let response = ask(bare, "/left", None).await;
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+}

@@ -1,0 +1,241 @@
+//! The future: polls the handler, then asks the clock.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use oneclock::events::Event;
+use oneclock::operation::Spending;
+use oneclock::{Driver, EndOf, Ended, Operation, clock};
+use oneclock_core::{Cause, Ending, Reason, Stage, Trust};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use crate::body::{BoundedBody, BoxError, Upload};
+use crate::problem::Problem;
+
+pin_project! {
+    /// The future of [`Ingress`](super::Ingress).
+    #[must_use = "futures do nothing unless polled"]
+    pub struct IngressFuture<S, B, A>
+    where
+        S: Service<Request<Upload<B>>>,
+    {
+        #[pin]
+        work: Work<S, S::Future, B>,
+        #[pin]
+        end: Option<EndOf>, // made at the first poll that has to wait
+        driver: Option<Driver>,
+        waited_for: Option<Arc<AtomicBool>>, // whether the handler waits for the upload
+        answering: Answering,
+        answer: PhantomData<fn() -> A>,
+    }
+
+    impl<S, B, A> PinnedDrop for IngressFuture<S, B, A>
+    where
+        S: Service<Request<Upload<B>>>,
+    {
+        fn drop(this: Pin<&mut Self>) {
+            // Only if it was dropped before its end. The operation ends first, so that all below learns the cause.
+            let mut this = this.project();
+            if let Some(driver) = this.driver.take() {
+                driver.abandon();
+                driver.operation().sync_scope(|| this.work.set(Work::Over));
+            }
+        }
+    }
+}
+
+pin_project! {
+    #[project = WorkProjection]
+    enum Work<S, F, B> {
+        Refused { answer: Option<Response<Bytes>> },
+        Queued { inner: S, request: Option<Request<Upload<B>>>, waiting: Option<Spending> },
+        Running { #[pin] handler: F },
+        Over,
+    }
+}
+
+/// What is known of the caller, for the answer that the layer makes itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answering {
+    pub(super) trust: Trust,
+    pub(super) grpc: bool,
+}
+
+// === IngressFuture ===
+
+impl<S, B, A> IngressFuture<S, B, A>
+where
+    S: Service<Request<Upload<B>>>,
+{
+    pub(super) fn refused(answer: Response<Bytes>) -> Self {
+        Self {
+            work: Work::Refused { answer: Some(answer) },
+            end: None,
+            driver: None,
+            waited_for: None,
+            answering: Answering { trust: Trust::Outside, grpc: false },
+            answer: PhantomData,
+        }
+    }
+
+    pub(super) fn begun(
+        inner: S,
+        request: Request<Upload<B>>,
+        driver: Driver,
+        waited_for: Option<Arc<AtomicBool>>,
+        answering: Answering,
+    ) -> Self {
+        let work = Work::Queued { inner, request: Some(request), waiting: None };
+        Self { work, end: None, driver: Some(driver), waited_for, answering, answer: PhantomData }
+    }
+}
+
+impl<S, B, A> Future for IngressFuture<S, B, A>
+where
+    S: Service<Request<Upload<B>>, Response = Response<A>>,
+    A: Body + Unpin + Send + 'static,
+    A::Error: Into<BoxError>,
+{
+    type Output = Result<Response<BoundedBody<A>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if let WorkProjection::Refused { answer } = this.work.as_mut().project() {
+            return match answer.take() {
+                Some(answer) => Poll::Ready(Ok(answer.map(BoundedBody::whole))),
+                None => Poll::Pending, // polled after it was done
+            };
+        }
+        let Some(driver) = this.driver.as_ref() else { return Poll::Pending };
+        let operation = driver.operation();
+
+        // First the handler; a head that is ready at or after the deadline is looked at more closely (contract X1).
+        let polled = operation.sync_scope(|| this.work.as_mut().poll(cx, operation));
+        if let Poll::Ready(result) = polled {
+            this.end.set(None);
+            operation.sync_scope(|| this.work.set(Work::Over));
+            let Some(driver) = this.driver.take() else { return Poll::Pending };
+            return Poll::Ready(match result {
+                Ok(response) => Ok(this.answering.deliver(response, driver, cx)),
+                Err(error) => {
+                    driver.finish();
+                    Err(error)
+                }
+            });
+        }
+
+        // Then the timer, which only wakes us. Whether time is up is asked of the clock (contract K3).
+        if this.end.is_none() {
+            this.end.set(Some(EndOf::new(operation.clone())));
+        }
+        let Some(end) = this.end.as_mut().as_pin_mut() else { return Poll::Pending };
+        let ending = ready!(end.poll(cx));
+        this.end.set(None);
+        let started = !matches!(*this.work, Work::Queued { .. });
+        // The handler goes first, so that its guards close what they opened before the ledger is read.
+        operation.sync_scope(|| this.work.set(Work::Over));
+        let Some(driver) = this.driver.take() else { return Poll::Pending };
+        let uploading = this.waited_for.as_ref().is_some_and(|waiting| waiting.load(Ordering::Relaxed));
+        Poll::Ready(Ok(this.answering.ended(&driver, ending, started, uploading).map(BoundedBody::whole)))
+    }
+}
+
+impl<S, B> Work<S, S::Future, B>
+where
+    S: Service<Request<Upload<B>>>,
+{
+    /// The service below becomes ready, then works. Waiting for it is stage `queue`.
+    fn poll(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        operation: &Operation,
+    ) -> Poll<Result<S::Response, S::Error>> {
+        loop {
+            let handler = match self.as_mut().project() {
+                WorkProjection::Running { handler } => return handler.poll(cx),
+                WorkProjection::Refused { .. } | WorkProjection::Over => return Poll::Pending,
+                WorkProjection::Queued { inner, request, waiting } => {
+                    match inner.poll_ready(cx) {
+                        Poll::Ready(Ok(())) => *waiting = None,
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                        Poll::Pending => {
+                            waiting.get_or_insert_with(|| {
+                                operation.set_stage(Stage::Queue);
+                                operation.spend("queue", Stage::Queue)
+                            });
+                            return Poll::Pending;
+                        }
+                    }
+                    operation.set_stage(Stage::Work);
+                    let Some(request) = request.take() else { return Poll::Pending };
+                    inner.call(request)
+                }
+            };
+            self.set(Work::Running { handler });
+        }
+    }
+}
+
+// === Answering ===
+
+impl Answering {
+    pub(super) fn problem(self, problem: &Problem) -> Response<Bytes> {
+        if self.grpc { problem.to_grpc_response(self.trust) } else { problem.to_response(self.trust) }
+    }
+
+    /// The handler's response: on its way, unless it is too late and not whole.
+    fn deliver<A>(self, response: Response<A>, driver: Driver, cx: &mut Context<'_>) -> Response<BoundedBody<A>>
+    where
+        A: Body + Unpin + Send + 'static,
+        A::Error: Into<BoxError>,
+    {
+        let (mut head, body) = response.into_parts();
+        if let Some(problem) = head.extensions.remove::<Problem>() {
+            driver.finish();
+            return self.problem(&problem).map(BoundedBody::whole);
+        }
+        let operation = driver.operation().clone();
+        let Some(ending) = operation.ending() else {
+            return Response::from_parts(head, BoundedBody::response(body, driver, cx));
+        };
+        let body = BoundedBody::response(body, driver, cx);
+        if !body.is_whole() {
+            drop(body);
+            let ended = Ended::of(&operation, ending);
+            return self.problem(&Problem::ended(&ended, ending.reason())).map(BoundedBody::whole);
+        }
+        let by = clock::now().since(operation.deadline().tick());
+        operation.tell(&Event::Late { operation: operation.name(), by });
+        Response::from_parts(head, body)
+    }
+
+    /// The end came first.
+    fn ended(self, driver: &Driver, ending: Ending, started: bool, uploading: bool) -> Response<Bytes> {
+        let ended = Ended::of(driver.operation(), ending);
+        let reason = match ending.cause {
+            // It waited for its turn: nothing of it was started (contract X7).
+            Cause::Deadline if !started => Reason::ExpiredBeforeStart,
+            Cause::Shutdown if !started => Reason::Shutdown,
+            Cause::Deadline if uploading => Reason::RequestBody,
+            _ => ending.reason(),
+        };
+        self.problem(&Problem::ended(&ended, reason))
+    }
+}
+
+impl<S, B, A> fmt::Debug for IngressFuture<S, B, A>
+where
+    S: Service<Request<Upload<B>>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IngressFuture").field("driver", &self.driver).finish_non_exhaustive()
+    }
+}

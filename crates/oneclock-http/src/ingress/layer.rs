@@ -1,0 +1,113 @@
+//! The layer: holds what was decided when the service was put together.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Extensions;
+use oneclock::Shutdown;
+use oneclock::events::Observer;
+use oneclock_core::wire::Conventions;
+use oneclock_core::{Policy, Trust};
+use tower_layer::Layer;
+
+use super::Ingress;
+
+/// Gives every request a deadline and keeps it, on head and body. See the [module](self).
+///
+/// Under [`serve`](crate::serve) it knows when the head was read and whether the peer is trusted. Under another accept
+/// loop the budget runs from when the request reaches this layer, and everybody is outside unless
+/// [`trust`](Self::trust) says otherwise: put it outermost.
+#[derive(Clone)]
+pub struct IngressLayer(pub(super) Arc<Config>);
+
+#[derive(Clone)]
+pub(super) struct Config {
+    pub(super) policy: Policy,
+    pub(super) conventions: Conventions,
+    pub(super) trust: Option<Trust>,
+    pub(super) route: fn(&Extensions) -> Option<&str>,
+    pub(super) platform: Option<Arc<dyn Fn() -> Option<Duration> + Send + Sync>>,
+    pub(super) shutdown: Option<Shutdown>,
+    pub(super) observer: Option<Arc<dyn Observer>>,
+}
+
+// === IngressLayer ===
+
+impl IngressLayer {
+    /// A layer that decides by `policy`.
+    pub fn new(policy: Policy) -> Self {
+        Self(Arc::new(Config {
+            policy,
+            conventions: Conventions::default_set(),
+            trust: None,
+            route: |_| None,
+            platform: None,
+            shutdown: None,
+            observer: None,
+        }))
+    }
+
+    /// Whether the peers of this listener belong to us. Overrides what the accept loop says.
+    #[must_use]
+    pub fn trust(mut self, trust: Trust) -> Self {
+        self.config().trust = Some(trust);
+        self
+    }
+
+    /// The deadline fields to read; the contract's default set unless said otherwise.
+    #[must_use]
+    pub fn reads(mut self, conventions: Conventions) -> Self {
+        self.config().conventions = conventions;
+        self
+    }
+
+    /// How to find the matched route in a request's extensions. `oneclock-axum` sets it.
+    #[must_use]
+    pub fn route_by(mut self, route: fn(&Extensions) -> Option<&str>) -> Self {
+        self.config().route = route;
+        self
+    }
+
+    /// A limit of the platform's, asked for each request: the time left, or `None`. It can only shorten.
+    #[must_use]
+    pub fn platform(mut self, limit: impl Fn() -> Option<Duration> + Send + Sync + 'static) -> Self {
+        self.config().platform = Some(Arc::new(limit));
+        self
+    }
+
+    /// The shutdown that ends what arrives here, under an accept loop that brings none.
+    #[must_use]
+    pub fn shutdown(mut self, shutdown: &Shutdown) -> Self {
+        self.config().shutdown = Some(shutdown.clone());
+        self
+    }
+
+    /// Where the events of what arrives here go; the global observer unless said otherwise.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.config().observer = Some(observer);
+        self
+    }
+
+    fn config(&mut self) -> &mut Config {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl<S> Layer<S> for IngressLayer {
+    type Service = Ingress<S>;
+
+    fn layer(&self, inner: S) -> Ingress<S> {
+        Ingress::new(inner, Arc::clone(&self.0))
+    }
+}
+
+impl fmt::Debug for IngressLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IngressLayer")
+            .field("policy", self.0.policy.name())
+            .field("trust", &self.0.trust)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,115 @@
+//! The service: one line per step, each a call into `oneclock-core` or the runtime.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{HeaderMap, Request, Response, header};
+use http_body::Body;
+use oneclock::events::{Arrived, Event, Refusal};
+use oneclock::{Operation, clock, events};
+use oneclock_core::ingress::{Arriving, Decision};
+use oneclock_core::{Deadline, Name, Reason, Trust};
+use tower_service::Service;
+
+use super::future::{Answering, IngressFuture};
+use super::layer::Config;
+use crate::body::{BoundedBody, BoxError, Upload};
+use crate::problem::Problem;
+use crate::{Arrival, fields};
+
+/// The service of an [`IngressLayer`](super::IngressLayer). Always ready: the readiness of the service below is awaited
+/// inside the future, where it is counted and cut.
+#[derive(Clone)]
+pub struct Ingress<S> {
+    inner: S,
+    config: Arc<Config>,
+}
+
+impl<S> Ingress<S> {
+    pub(super) fn new(inner: S, config: Arc<Config>) -> Self {
+        Self { inner, config }
+    }
+}
+
+impl<S, B, A> Service<Request<B>> for Ingress<S>
+where
+    S: Service<Request<Upload<B>>, Response = Response<A>> + Clone,
+    B: Body,
+    A: Body + Unpin + Send + 'static,
+    A::Error: Into<BoxError>,
+{
+    type Response = Response<BoundedBody<A>>;
+    type Error = S::Error; // a refusal is an answer, so the error type of the service below stays as it is
+    type Future = IngressFuture<S, B, A>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let now = clock::now();
+        let config = &*self.config;
+        let arrival = request.extensions().get::<Arrival>();
+        let trust = config.trust.or(arrival.map(|arrival| arrival.trust)).unwrap_or_default();
+        let arrived = arrival.map_or(now, |arrival| arrival.at);
+        let shutdown = arrival.map(|arrival| &arrival.shutdown).or(config.shutdown.as_ref());
+        let answering = Answering { trust, grpc: is_grpc(request.headers()) };
+
+        let limits = config.policy.limits((config.route)(request.extensions()));
+        let platform = config.platform.as_ref().and_then(|limit| limit()).map(|left| Deadline::after(now, left));
+        let reading = fields::read(request.headers(), &config.conventions, trust);
+        let decision = limits.decide(&Arriving { reading, trust, arrived, now, platform });
+
+        let accepted = match decision {
+            Decision::Accepted(accepted) => accepted,
+            Decision::Refused(refused) => {
+                let field = refused.malformed.map(|malformed| malformed.field.clone());
+                self.tell_refused(refused.reason, refused.remaining, field);
+                return IngressFuture::refused(answering.problem(&Problem::refused(&refused)));
+            }
+        };
+        if shutdown.is_some_and(oneclock::Shutdown::is_signalled) {
+            let remaining = accepted.budget.deadline.remaining(now);
+            self.tell_refused(Reason::Shutdown, remaining, None);
+            return IngressFuture::refused(answering.problem(&Problem::shutting_down(remaining)));
+        }
+
+        let within = request.extensions().get::<Operation>().cloned(); // an outer layer decided already: only shorten
+        let name = config.policy.name().clone();
+        let driver = Operation::arrive(name, arrived, accepted.budget, within, shutdown, config.observer.clone());
+        let operation = driver.operation();
+        if operation.is_observed() {
+            operation.tell(&Event::Arrived(&Arrived::new(operation, &accepted)));
+        }
+        if trust == Trust::Outside {
+            fields::strip(request.headers_mut(), &config.conventions);
+        }
+        request.extensions_mut().insert(operation.clone());
+        let (head, body) = request.into_parts();
+        let (upload, waited_for) = Upload::new(body, operation);
+        let request = Request::from_parts(head, upload);
+
+        let next = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, next); // the one that may have been made ready
+        IngressFuture::begun(inner, request, driver, waited_for, answering)
+    }
+}
+
+impl<S> Ingress<S> {
+    fn tell_refused(&self, reason: Reason, remaining: Duration, field: Option<Name>) {
+        let refusal = Refusal::new(self.config.policy.name().clone(), reason, remaining, field);
+        events::send(self.config.observer.as_ref(), &Event::Refused(&refusal));
+    }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
+impl<S> fmt::Debug for Ingress<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ingress").field("policy", self.config.policy.name()).finish_non_exhaustive()
+    }
+}

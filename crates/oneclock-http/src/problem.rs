@@ -1,0 +1,423 @@
+//! The answer in place of an answer: a problem document (RFC 9457), or gRPC's own words for gRPC.
+//!
+//! The only place where a [`Reason`] becomes an HTTP response (contract X3, X5 and the table of section 5). Outsiders
+//! learn the reason; callers inside the trust boundary also learn which bound, where, and where the time went.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::{HeaderMap, Response, StatusCode};
+use oneclock::{Ended, NotBegun, PartFailed, Stopped, Unfinished, WhyNot};
+use oneclock_core::ingress::RefusedAtIngress;
+use oneclock_core::ledger::{EntryId, Ledger};
+use oneclock_core::{Bound, Outcome, Reason, Stage, Tick, Trust};
+use serde_json::{Map, Value, json};
+
+use crate::error::CallError;
+use crate::names;
+
+/// Why there is no proper answer, for the caller.
+///
+/// Handlers return it as their error (`oneclock-axum` makes it a response); the ingress layer writes it for the caller
+/// that asked: briefly for outsiders, in full inside the trust boundary, as a status for gRPC.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    word: &'static str,
+    title: Cow<'static, str>,
+    status: u16,
+    grpc_status: u8,
+    reason: Option<Reason>,
+    detail: Option<String>,  // for everybody
+    insight: Option<String>, // for trusted callers
+    bound: Option<Bound>,
+    stage: Option<Stage>,
+    elapsed: Option<Duration>,
+    remaining: Option<Duration>,
+    outcome: Option<Outcome>,
+    ledger: Option<(Box<Ledger>, Tick)>,
+}
+
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+
+/// A caller that is told to come again is told not before this.
+const RETRY_AFTER_LEAST: Duration = Duration::from_secs(1);
+
+// === Problem: making one ===
+
+impl Problem {
+    /// The problem of this reason, with nothing else known.
+    pub fn new(reason: Reason) -> Self {
+        Self {
+            word: reason.as_str(),
+            title: reason.title().into(),
+            status: reason.http_status(),
+            grpc_status: reason.grpc_status(),
+            reason: Some(reason),
+            detail: None,
+            insight: None,
+            bound: None,
+            stage: None,
+            elapsed: None,
+            remaining: None,
+            outcome: None,
+            ledger: None,
+        }
+    }
+
+    /// Something we called failed while there was time: 502.
+    pub fn call_failed() -> Self {
+        Self {
+            word: "call_failed",
+            title: "something this service depends on failed".into(),
+            status: 502,
+            grpc_status: 14,
+            reason: None,
+            ..Self::new(Reason::CalledOff)
+        }
+    }
+
+    /// Our own mistake: 500, and no word about it to outsiders.
+    pub fn internal(error: &dyn std::error::Error) -> Self {
+        Self {
+            word: "internal",
+            title: "this service failed".into(),
+            status: 500,
+            grpc_status: 13,
+            reason: None,
+            insight: Some(chain(error)),
+            ..Self::new(Reason::CalledOff)
+        }
+    }
+
+    pub(crate) fn refused(refused: &RefusedAtIngress<'_>) -> Self {
+        Self {
+            // Which field and why helps whoever sent it, and says nothing about us.
+            detail: refused.malformed.map(|malformed| malformed.to_string()),
+            insight: Some(refused.to_string()),
+            bound: Some(refused.bound),
+            stage: Some(Stage::Arrival),
+            remaining: Some(refused.remaining),
+            outcome: Some(Outcome::NotSent),
+            ..Self::new(refused.reason)
+        }
+    }
+
+    pub(crate) fn shutting_down(remaining: Duration) -> Self {
+        Self { remaining: Some(remaining), outcome: Some(Outcome::NotSent), ..Self::new(Reason::Shutdown) }
+    }
+
+    /// Adds a sentence that outsiders may read.
+    #[must_use]
+    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    /// The reason, if it is one of the contract's.
+    pub fn reason(&self) -> Option<Reason> {
+        self.reason
+    }
+
+    /// The HTTP status.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// What is known of what was to be done.
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.outcome
+    }
+
+    /// The request itself ended early, with this reason (which can be the upload's).
+    pub(crate) fn ended(ended: &Ended, reason: Reason) -> Self {
+        Self {
+            insight: Some(ended.to_string()),
+            bound: Some(ended.bound),
+            stage: Some(ended.stage()),
+            elapsed: Some(ended.elapsed),
+            ledger: Some((ended.ledger.clone(), ended.ending.at)),
+            ..Self::new(reason)
+        }
+    }
+}
+
+/// A part of the work was cut off, or not begun. The whole had begun, so it never claims that it had not.
+impl From<&Stopped> for Problem {
+    fn from(stopped: &Stopped) -> Self {
+        let reason = stopped.reason().of_a_part();
+        let outcome = Some(stopped.outcome());
+        match stopped {
+            Stopped::Ended(ended) => Self { outcome, ..Self::ended(ended, reason) },
+            Stopped::NotBegun(not_begun) => {
+                let bound = match not_begun.why {
+                    WhyNot::Refused(
+                        oneclock_core::Refused::Expired { bound } | oneclock_core::Refused::TooLittle { bound, .. },
+                    ) => Some(bound),
+                    _ => None,
+                };
+                Self { insight: Some(not_begun.to_string()), bound, outcome, ..Self::new(reason) }
+            }
+        }
+    }
+}
+
+impl From<Stopped> for Problem {
+    fn from(stopped: Stopped) -> Self {
+        Self::from(&stopped)
+    }
+}
+
+impl From<Ended> for Problem {
+    fn from(ended: Ended) -> Self {
+        Stopped::from(ended).into()
+    }
+}
+
+impl From<NotBegun> for Problem {
+    fn from(not_begun: NotBegun) -> Self {
+        Stopped::from(not_begun).into()
+    }
+}
+
+impl From<&CallError> for Problem {
+    fn from(error: &CallError) -> Self {
+        match error.stopped() {
+            Some(stopped) => stopped.into(),
+            None => Self { insight: Some(chain(error)), outcome: Some(error.outcome()), ..Self::call_failed() },
+        }
+    }
+}
+
+impl From<CallError> for Problem {
+    fn from(error: CallError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<PartFailed> for Problem {
+    fn from(failed: PartFailed) -> Self {
+        let problem = match (failed.stopped(), find::<CallError>(&*failed.source)) {
+            (Some(stopped), _) => stopped.into(),
+            (None, Some(call)) => call.into(),
+            (None, None) => Self::call_failed(),
+        };
+        Self { insight: Some(chain(&failed)), ..problem }
+    }
+}
+
+/// The step's own error decides where it has one; a wait that ended says that the outcome is unknown.
+impl<E: std::error::Error + 'static> From<Unfinished<E>> for Problem {
+    fn from(unfinished: Unfinished<E>) -> Self {
+        let problem = match &unfinished {
+            Unfinished::Failed(error) => match find::<CallError>(error) {
+                Some(call) => call.into(),
+                None => Self::call_failed(),
+            },
+            Unfinished::StillRunning { ended, .. } | Unfinished::CutOff(ended) => {
+                Self::ended(ended, ended.reason().of_a_part())
+            }
+            other => Self::new(other.reason().of_a_part()),
+        };
+        let outcome = unfinished.outcome().or(problem.outcome);
+        Self { insight: Some(chain(&unfinished)), outcome, ..problem }
+    }
+}
+
+// === Problem: writing it ===
+
+impl Problem {
+    /// The response for a caller of this trust.
+    pub fn to_response(&self, trust: Trust) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from(self.document(trust).to_string()));
+        *response.status_mut() = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, PROBLEM_JSON);
+        self.write_reason(headers);
+        self.write_retry_after(headers);
+        response
+    }
+
+    /// The response for a gRPC caller: trailers only, in a response that HTTP finds fine (contract X3, X5).
+    pub fn to_grpc_response(&self, trust: Trust) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::new());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(self.grpc_status)));
+        let message = match (trust, &self.insight, &self.detail) {
+            (Trust::Inside, Some(insight), _) => insight.as_str(),
+            (_, _, Some(detail)) => detail,
+            _ => &self.title,
+        };
+        if let Ok(message) = HeaderValue::try_from(percent_encoded(message)) {
+            headers.insert(GRPC_MESSAGE, message);
+        }
+        self.write_reason(headers);
+        response
+    }
+
+    fn write_reason(&self, headers: &mut HeaderMap) {
+        if let Some(reason) = self.reason {
+            headers.insert(names::REASON, HeaderValue::from_static(reason.as_str()));
+        }
+    }
+
+    /// Only where coming again is welcome, and only if it fits what the caller has left.
+    fn write_retry_after(&self, headers: &mut HeaderMap) {
+        let welcome = matches!(self.reason, Some(Reason::Shed | Reason::Shutdown));
+        if welcome && self.remaining.is_some_and(|remaining| remaining > RETRY_AFTER_LEAST) {
+            headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_LEAST.as_secs()));
+        }
+    }
+
+    fn document(&self, trust: Trust) -> Value {
+        let mut document = Map::new();
+        document.insert("type".into(), format!("urn:oneclock:{}", self.word).into());
+        document.insert("title".into(), self.title.as_ref().into());
+        document.insert("status".into(), self.status.into());
+        if let Some(detail) = &self.detail {
+            document.insert("detail".into(), detail.as_str().into());
+        }
+        if trust == Trust::Inside {
+            self.insights(&mut document);
+        }
+        Value::Object(document)
+    }
+
+    fn insights(&self, document: &mut Map<String, Value>) {
+        let mut put = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                document.insert(name.into(), value);
+            }
+        };
+        put("insight", self.insight.as_deref().map(Value::from));
+        put("bound", self.bound.map(|bound| bound.by.as_str().into()));
+        put("budget_ms", self.bound.map(|bound| millis(bound.limit)));
+        put("stage", self.stage.map(|stage| stage.as_str().into()));
+        put("elapsed_ms", self.elapsed.map(millis));
+        put("remaining_ms", self.remaining.map(millis));
+        put("outcome", self.outcome.map(|outcome| outcome.as_str().into()));
+        put("ledger", self.ledger.as_ref().map(|(ledger, until)| ledger_json(ledger, *until)));
+    }
+}
+
+/// A ledger as JSON: its entries with their parts, what was folded, and what no entry covers.
+pub fn ledger_json(ledger: &Ledger, until: Tick) -> Value {
+    let folded: Vec<Value> = ledger
+        .folded()
+        .iter()
+        .map(|folded| json!({ "name": folded.name.as_str(), "count": folded.count, "sum_ms": millis(folded.sum) }))
+        .collect();
+    let mut account = json!({
+        "entries": entries_json(ledger, None, until),
+        "unaccounted_ms": millis(ledger.unaccounted(until)),
+    });
+    if !folded.is_empty() {
+        account["folded"] = folded.into();
+    }
+    account
+}
+
+fn entries_json(ledger: &Ledger, part_of: Option<EntryId>, until: Tick) -> Vec<Value> {
+    ledger
+        .parts_of(part_of)
+        .map(|(id, entry)| {
+            let mut json = json!({
+                "name": entry.name.as_str(),
+                "stage": entry.stage.as_str(),
+                "at_ms": millis(entry.began.since(ledger.began())),
+                "took_ms": millis(entry.ended.unwrap_or(until).since(entry.began)),
+            });
+            if entry.ended.is_none() {
+                json["open"] = true.into();
+            }
+            // Entries nest two deep: a call and its stages.
+            let parts = if part_of.is_none() { entries_json(ledger, Some(id), until) } else { Vec::new() };
+            if !parts.is_empty() {
+                json["parts"] = parts.into();
+            }
+            json
+        })
+        .collect()
+}
+
+/// Milliseconds with three decimals, which is what the clock is good for.
+fn millis(span: Duration) -> Value {
+    let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+    if micros % 1_000 == 0 { (micros / 1_000).into() } else { (micros as f64 / 1_000.0).into() }
+}
+
+/// gRPC's encoding of a message in a header.
+fn percent_encoded(message: &str) -> String {
+    let mut encoded = String::with_capacity(message.len());
+    for byte in message.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
+            _ => {
+                let _ = write!(encoded, "%{byte:02X}");
+            }
+        }
+    }
+    encoded
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let _ = write!(text, ": {error}");
+        source = error.source();
+    }
+    text
+}
+
+fn find<'e, E: std::error::Error + 'static>(mut error: &'e (dyn std::error::Error + 'static)) -> Option<&'e E> {
+    loop {
+        if let Some(found) = error.downcast_ref::<E>() {
+            return Some(found);
+        }
+        error = error.source()?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(response: &Response<Bytes>) -> Value {
+        serde_json::from_slice(response.body()).expect("JSON")
+    }
+
+    #[test]
+    fn outsiders_learn_the_reason_and_nothing_of_our_insides() {
+        let problem = Problem { insight: Some("order → inventory".into()), ..Problem::new(Reason::Deadline) };
+        let response = problem.to_response(Trust::Outside);
+        assert_eq!(response.status(), 504);
+        assert_eq!(response.headers()[names::REASON], "deadline");
+        let keys: Vec<_> = parse(&response).as_object().expect("an object").keys().cloned().collect();
+        assert_eq!(keys, ["status", "title", "type"]);
+        assert!(parse(&problem.to_response(Trust::Inside))["insight"].is_string());
+    }
+
+    #[test]
+    fn v13_grpc_gets_a_status_in_a_response_that_http_finds_fine() {
+        let response = Problem::new(Reason::Deadline).to_grpc_response(Trust::Outside);
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["grpc-status"], "4");
+        assert!(response.body().is_empty());
+    }
+
+    #[test]
+    fn retry_after_only_where_it_fits() {
+        for (left, want) in [(500, None), (1_000, None), (1_500, Some("1"))] {
+            let problem = Problem { remaining: Some(Duration::from_millis(left)), ..Problem::new(Reason::Shutdown) };
+            let response = problem.to_response(Trust::Outside);
+            let got = response.headers().get(RETRY_AFTER).map(|value| value.to_str().expect("ASCII"));
+            assert_eq!(got, want, "{left} ms left");
+        }
+    }
+}
