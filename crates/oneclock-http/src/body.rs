@@ -479,6 +479,9 @@ where
             let cancel = h2::Error::from(h2::Reason::CANCEL);
             let cut = BodyCutOff { operation: operation.name().clone(), call: None, ending, cancel };
             *this.operation = None;
+            if let Some(waited_for) = this.waited_for {
+                waited_for.store(true, Ordering::Relaxed);
+            }
             return Poll::Ready(Some(Err(Box::new(cut))));
         }
         let polled = this.body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)));

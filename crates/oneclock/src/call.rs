@@ -135,6 +135,9 @@ impl Call {
     pub fn cut_off(&mut self, ending: Ending) -> Ended {
         let ending = self.placed(ending);
         self.ended = Some(ending);
+        if let Some(part) = self.part.take() {
+            self.operation.lock_ledger().close(part, clock::now()); // so that the error can say how long it took
+        }
         self.ended_error(ending)
     }
 

@@ -346,8 +346,8 @@ impl Operation {
         if !past && !cancelled {
             return None;
         }
-        let cause = if cancelled { self.inherited_cause(now, past) } else { Cause::Deadline };
-        self.end_at(cause, now);
+        let (cause, at) = if cancelled { self.inherited(now, past) } else { (Cause::Deadline, now) };
+        self.end_at(cause, at);
         self.0.life.ending()
     }
 
@@ -406,13 +406,14 @@ impl Operation {
         self.lock_ledger().clone()
     }
 
-    fn inherited_cause(&self, now: Tick, past: bool) -> Cause {
+    /// Why and when a cancelled one ended.
+    fn inherited(&self, now: Tick, past: bool) -> (Cause, Tick) {
         let inherited = self.0.parent.as_ref().and_then(|parent| parent.ending_at(now));
         match (inherited, &self.0.parent) {
-            (Some(ending), _) if !past || ending.at < self.deadline().tick() => ending.cause,
-            _ if past => Cause::Deadline,
-            (_, Some(_)) => Cause::CalledOff, // its parent is done and needs it no longer (contract N5)
-            (_, None) => Cause::Shutdown,     // only a shutdown cancels the token of an operation without a parent
+            (Some(ending), _) if !past || ending.at < self.deadline().tick() => (ending.cause, ending.at),
+            _ if past => (Cause::Deadline, now),
+            (_, Some(_)) => (Cause::CalledOff, now), // its parent is done and needs it no longer (contract N5)
+            (_, None) => (Cause::Shutdown, now), // only a shutdown cancels the token of an operation without a parent
         }
     }
 }

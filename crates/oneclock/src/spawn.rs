@@ -205,9 +205,15 @@ impl<T> Future for Spawned<T> {
                         }
                     });
                 }
-                let Some(end) = end else { return Poll::Pending };
-                let ending = ready!(end.as_mut().poll(cx));
-                Poll::Ready(Err(Stopped::Ended(Ended::of(end.operation(), ending)).into()))
+                let Some(waiting) = end else { return Poll::Pending };
+                ready!(waiting.as_mut().poll(cx));
+                match child.ending() {
+                    Some(ending) => Poll::Ready(Err(Stopped::Ended(Ended::of(child, ending)).into())),
+                    None => {
+                        *end = None; // it is done, and its thread is about to hand over the result
+                        Poll::Pending
+                    }
+                }
             }
             State::Refused(not_begun) => match not_begun.take() {
                 Some(not_begun) => Poll::Ready(Err(Stopped::NotBegun(not_begun).into())),
@@ -235,7 +241,8 @@ impl Drop for ZombieWatch {
                 operation: self.operation.name(),
                 work: &self.work,
                 because: self.because,
-                for_: now.since(ending.at),
+                // A deadline that nobody asked about is noticed here, and was there before.
+                for_: now.since(ending.at.min(self.operation.deadline().tick())),
             });
         }
     }

@@ -123,8 +123,9 @@ where
             this.end.set(None);
             operation.sync_scope(|| this.work.set(Work::Over));
             let Some(driver) = this.driver.take() else { return Poll::Pending };
+            let uploading = is_waiting(this.waited_for.as_ref());
             return Poll::Ready(match result {
-                Ok(response) => Ok(this.answering.deliver(response, driver, cx)),
+                Ok(response) => Ok(this.answering.deliver(response, driver, uploading, cx)),
                 Err(error) => {
                     driver.finish();
                     Err(error)
@@ -143,7 +144,7 @@ where
         // The handler goes first, so that its guards close what they opened before the ledger is read.
         operation.sync_scope(|| this.work.set(Work::Over));
         let Some(driver) = this.driver.take() else { return Poll::Pending };
-        let uploading = this.waited_for.as_ref().is_some_and(|waiting| waiting.load(Ordering::Relaxed));
+        let uploading = is_waiting(this.waited_for.as_ref());
         Poll::Ready(Ok(this.answering.ended(&driver, ending, started, uploading).map(BoundedBody::whole)))
     }
 }
@@ -164,7 +165,11 @@ where
                 WorkProjection::Refused { .. } | WorkProjection::Over => return Poll::Pending,
                 WorkProjection::Queued { inner, request, waiting } => {
                     match inner.poll_ready(cx) {
-                        Poll::Ready(Ok(())) => *waiting = None,
+                        Poll::Ready(Ok(())) => {
+                            if waiting.take().is_some() && operation.is_ended() {
+                                return Poll::Pending; // its turn came too late: it is not started (contract X7)
+                            }
+                        }
                         Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                         Poll::Pending => {
                             waiting.get_or_insert_with(|| {
@@ -192,7 +197,13 @@ impl Answering {
     }
 
     /// The handler's response: on its way, unless it is too late and not whole.
-    fn deliver<A>(self, response: Response<A>, driver: Driver, cx: &mut Context<'_>) -> Response<BoundedBody<A>>
+    fn deliver<A>(
+        self,
+        response: Response<A>,
+        driver: Driver,
+        uploading: bool,
+        cx: &mut Context<'_>,
+    ) -> Response<BoundedBody<A>>
     where
         A: Body + Unpin + Send + 'static,
         A::Error: Into<BoxError>,
@@ -206,6 +217,10 @@ impl Answering {
         let Some(ending) = operation.ending() else {
             return Response::from_parts(head, BoundedBody::response(body, driver, cx));
         };
+        if uploading && ending.cause == Cause::Deadline {
+            // What the handler says now, it says because the upload was cut off.
+            return self.ended(&driver, ending, true, true).map(BoundedBody::whole);
+        }
         let body = BoundedBody::response(body, driver, cx);
         if !body.is_whole() {
             drop(body);
@@ -229,6 +244,10 @@ impl Answering {
         };
         self.problem(&Problem::ended(&ended, reason))
     }
+}
+
+fn is_waiting(waited_for: Option<&Arc<AtomicBool>>) -> bool {
+    waited_for.is_some_and(|waiting| waiting.load(Ordering::Relaxed))
 }
 
 impl<S, B, A> fmt::Debug for IngressFuture<S, B, A>

@@ -212,7 +212,6 @@ impl H2Caller {
     pub async fn leave(self) -> Instant {
         self.connection.end().await;
         // What has arrived and was not read would turn the FIN into a RST: read it off. The socket does not block.
-        let _ = self.socket.shutdown(std::net::Shutdown::Write);
         let mut waste = [0; 1024];
         while (&self.socket).read(&mut waste).is_ok_and(|length| length > 0) {}
         drop(self.socket);

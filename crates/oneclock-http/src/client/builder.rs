@@ -1,0 +1,273 @@
+//! What a client is made of: its destination's limits, where it is, and how many connections it may hold.
+//!
+//! The limits are [`DestinationBuilder`]'s; this only checks what belongs to the wire. Everything that could fail in
+//! every call fails here instead, once.
+
+use std::time::Duration;
+
+use http::Uri;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use oneclock_core::wire::Conventions;
+use oneclock_core::{Name, Refused, Trust};
+
+use super::Client;
+use super::head::Base;
+use crate::destination::{Destination, DestinationBuilder, WithoutOperation};
+
+/// Builds a [`Client`].
+#[derive(Debug)]
+#[must_use = "a client is made by `build`"]
+pub struct ClientBuilder {
+    name: Name,
+    destination: DestinationBuilder,
+    uri: Result<Uri, http::Error>,
+    settings: Settings,
+}
+
+/// What the pool holds at most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) http2: bool,
+    pub(super) max_connections: usize,
+    pub(super) max_streams: usize,
+    pub(super) max_idle: usize,
+    pub(super) idle_timeout: Duration,
+}
+
+/// These settings make no client.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotAClient {
+    /// The URI cannot be parsed.
+    #[error("client {client}: its uri cannot be parsed")]
+    NotAUri {
+        /// The client's name.
+        client: Name,
+        /// What the parser said.
+        #[source]
+        source: http::Error,
+    },
+    /// The URI names no host, or no scheme.
+    #[error("client {client}: its uri names no scheme and host; write it like http://inventory:8080")]
+    NoHost {
+        /// The client's name.
+        client: Name,
+    },
+    /// The scheme is none that this client speaks.
+    #[error("client {client}: scheme {scheme} is not spoken; this client speaks http, put TLS in front of it")]
+    Scheme {
+        /// The client's name.
+        client: Name,
+        /// The scheme.
+        scheme: Scheme,
+    },
+    /// The URI carries a user or a query, which no call would send.
+    #[error("client {client}: its uri carries a user or a query, which no call would send; leave it out")]
+    TooMuch {
+        /// The client's name.
+        client: Name,
+    },
+    /// A limit of zero would leave every call waiting for its deadline.
+    #[error("client {client}: {setting} = 0 would leave every call waiting until its deadline; write at least 1")]
+    Zero {
+        /// The client's name.
+        client: Name,
+        /// The setting.
+        setting: &'static str,
+    },
+    /// No call could ever be made within the limits (contract C1).
+    #[error("client {client}: its limits leave no time for any call")]
+    Limits {
+        /// The client's name.
+        client: Name,
+        /// Why not.
+        #[source]
+        source: Refused,
+    },
+}
+
+// === Settings ===
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            http2: false,
+            max_connections: 64,
+            max_streams: 100,
+            max_idle: 16,
+            idle_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+// === ClientBuilder ===
+
+impl ClientBuilder {
+    pub(super) fn new<U>(name: Name, uri: U) -> Self
+    where
+        U: TryInto<Uri>,
+        U::Error: Into<http::Error>,
+    {
+        let destination = Destination::named(name.clone());
+        Self { name, destination, uri: uri.try_into().map_err(Into::into), settings: Settings::default() }
+    }
+
+    /// The most that one call may spend. Without a cap: what its operation leaves, and
+    /// [`DEFAULT_CAP`](crate::DEFAULT_CAP) where there is none.
+    pub fn cap(mut self, cap: Duration) -> Self {
+        self.destination = self.destination.cap(cap);
+        self
+    }
+
+    /// What the operation keeps back from a call: for its later steps and for the way home.
+    pub fn reserve(mut self, reserve: Duration) -> Self {
+        self.destination = self.destination.reserve(reserve);
+        self
+    }
+
+    /// The least that is useful; 5 ms unless said otherwise. With less left, the call is not made.
+    pub fn min_useful(mut self, min_useful: Duration) -> Self {
+        self.destination = self.destination.min_useful(min_useful);
+        self
+    }
+
+    /// The deadline fields that it understands; `x-remaining-ms` unless said otherwise (contract E7).
+    pub fn tells(mut self, conventions: Conventions) -> Self {
+        self.destination = self.destination.tells(conventions);
+        self
+    }
+
+    /// Whether it is one of ours, so that the reasons it gives can be built on (contract R8). Outside unless said
+    /// otherwise.
+    pub fn trust(mut self, trust: Trust) -> Self {
+        self.destination = self.destination.trust(trust);
+        self
+    }
+
+    /// Declares that it enforces idempotency keys: a call repeated with its key has its effect once (contract R7).
+    pub fn enforces_keys(mut self) -> Self {
+        self.destination = self.destination.enforces_keys();
+        self
+    }
+
+    /// What a call does where no operation is current (contract C6).
+    pub fn without_operation(mut self, without: WithoutOperation) -> Self {
+        self.destination = self.destination.without_operation(without);
+        self
+    }
+
+    /// How many calls are on the way at once over HTTP/1.1, each on a connection of its own; 64 unless said otherwise.
+    /// A call beyond that waits, in stage `pool`, and spends its budget there. Means nothing over HTTP/2.
+    pub fn max_connections(mut self, max: usize) -> Self {
+        self.settings.max_connections = max;
+        self
+    }
+
+    /// How many calls are on the way at once over HTTP/2; 100 unless said otherwise. The peer's own limit counts as well.
+    /// A call beyond that waits, in stage `pool`, and spends its budget there. Means nothing over HTTP/1.1.
+    pub fn max_streams(mut self, max: usize) -> Self {
+        self.settings.max_streams = max;
+        self
+    }
+
+    /// How many connections are kept for later calls over HTTP/1.1; 16 unless said otherwise. Zero keeps none.
+    pub fn max_idle(mut self, max: usize) -> Self {
+        self.settings.max_idle = max;
+        self
+    }
+
+    /// How long a connection without a call is kept; 30 s unless said otherwise. Keep it below what the peer keeps.
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.idle_timeout = timeout;
+        self
+    }
+
+    /// Speaks HTTP/2 from the first byte ("prior knowledge"), over one connection. HTTP/1.1 unless said so.
+    pub fn http2_only(mut self) -> Self {
+        self.settings.http2 = true;
+        self
+    }
+
+    /// The client. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`NotAClient`], if the URI or a limit is of no use.
+    pub fn build(self) -> Result<Client, NotAClient> {
+        let Self { name: client, destination, uri, settings } = self;
+        let uri = uri.map_err(|source| NotAClient::NotAUri { client: client.clone(), source })?;
+        let base = base(&client, uri)?;
+        for (setting, value) in
+            [("max_connections", settings.max_connections), ("max_streams", settings.max_streams)]
+        {
+            if value == 0 {
+                return Err(NotAClient::Zero { client, setting });
+            }
+        }
+        let destination = destination.build().map_err(|source| NotAClient::Limits { client, source })?;
+        Ok(Client::new(destination, base, settings))
+    }
+}
+
+fn base(client: &Name, uri: Uri) -> Result<Base, NotAClient> {
+    let parts = uri.into_parts();
+    let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
+        return Err(NotAClient::NoHost { client: client.clone() });
+    };
+    if scheme != Scheme::HTTP {
+        return Err(NotAClient::Scheme { client: client.clone(), scheme });
+    }
+    let path = parts.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
+    if path.query().is_some() || authority.as_str().contains('@') {
+        return Err(NotAClient::TooMuch { client: client.clone() });
+    }
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    if host.is_empty() {
+        return Err(NotAClient::NoHost { client: client.clone() });
+    }
+    let (host, port) = (host.into(), authority.port_u16().unwrap_or(80));
+    Ok(Base { scheme, host, port, authority: without_default_port(authority), path: path.path().trim_end_matches('/').into() })
+}
+
+/// `http://inventory:80` is `inventory` in a `host` field.
+fn without_default_port(authority: Authority) -> Authority {
+    match authority.as_str().strip_suffix(":80").and_then(|host| Authority::try_from(host).ok()) {
+        Some(shorter) => shorter,
+        None => authority,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refuses(uri: &'static str, why: &str) {
+        let refused = Client::builder("inventory", uri).build().expect_err(uri);
+        assert_eq!(refused.to_string(), why, "{uri}");
+    }
+
+    #[test]
+    fn what_could_never_work_is_refused_once() {
+        refuses("http://exa mple", "client inventory: its uri cannot be parsed");
+        refuses("/stock", "client inventory: its uri names no scheme and host; write it like http://inventory:8080");
+        refuses("inventory:80", "client inventory: its uri names no scheme and host; write it like http://inventory:8080");
+        refuses(
+            "https://inventory",
+            "client inventory: scheme https is not spoken; this client speaks http, put TLS in front of it",
+        );
+        let too_much = "client inventory: its uri carries a user or a query, which no call would send; leave it out";
+        refuses("http://tom:secret@inventory", too_much);
+        refuses("http://inventory/?a=1", too_much);
+        let zero = Client::builder("inventory", "http://inventory").max_connections(0).build().expect_err("zero");
+        assert_eq!(
+            zero.to_string(),
+            "client inventory: max_connections = 0 would leave every call waiting until its deadline; write at least 1"
+        );
+    }
+
+    #[test]
+    fn c1_a_cap_below_the_minimum_is_refused_at_construction() {
+        let builder = Client::builder("inventory", "http://inventory").cap(Duration::from_millis(1));
+        assert!(matches!(builder.build(), Err(NotAClient::Limits { source: Refused::CapBelowMinimum { .. }, .. })));
+    }
+}

@@ -1,0 +1,204 @@
+//! The head of a request before it leaves, and of an answer when it is there.
+//!
+//! Decides what the wire needs and callers should not have to: the target under the base URI, `host` or `:authority`, the
+//! version, and that no field that speaks of one connection travels over another (RFC 9110 section 7.6.1). A client
+//! speaks to one destination: a request for another one is refused, not sent astray.
+
+use http::header::{self, HeaderMap, HeaderName};
+use http::uri::{Authority, InvalidUri, PathAndQuery, Scheme};
+use http::{HeaderValue, Method, Uri, Version, request};
+
+/// Where the destination is.
+#[derive(Debug)]
+pub(super) struct Base {
+    pub(super) scheme: Scheme,
+    pub(super) authority: Authority,
+    pub(super) host: Box<str>,
+    pub(super) port: u16,
+    pub(super) path: Box<str>, // without its last slash
+}
+
+/// A request that this client does not send. Nothing left.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotARequest {
+    /// It is addressed to somebody else.
+    #[error("the request is for {wanted}, this client speaks to {this} only")]
+    Elsewhere {
+        /// Whom the request names.
+        wanted: String,
+        /// Whom the client speaks to.
+        this: String,
+    },
+    /// Its path cannot be parsed.
+    #[error("the path of the request cannot be parsed")]
+    NotAPath(#[from] InvalidUri),
+    /// Tunnels are no calls: nothing would end them.
+    #[error("CONNECT opens a tunnel, which is no call and has no deadline")]
+    Connect,
+}
+
+/// Fields that speak of one connection only.
+const HOP_BY_HOP: [HeaderName; 7] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+// === Base ===
+
+impl Base {
+    /// The target of a path given as text, with or without its first slash; an absolute URI is taken as one.
+    pub(super) fn target(&self, path: &str) -> Result<Uri, NotARequest> {
+        if path.starts_with("http://") || path.starts_with("https://") {
+            return Ok(Uri::try_from(path)?);
+        }
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        Ok(Uri::from(PathAndQuery::try_from(format!("{slash}{path}"))?))
+    }
+
+    /// Makes `head` fit for the wire.
+    pub(super) fn address(&self, head: &mut request::Parts, http2: bool) -> Result<(), NotARequest> {
+        if head.method == Method::CONNECT {
+            return Err(NotARequest::Connect);
+        }
+        let target = std::mem::take(&mut head.uri).into_parts();
+        let path = target.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let path = match target.authority {
+            // Addressed as a whole: it has to be this destination, and the base path is in it already.
+            Some(authority) => {
+                let scheme = target.scheme.unwrap_or_else(|| self.scheme.clone());
+                if scheme != self.scheme || !self.is(&authority) {
+                    return Err(NotARequest::Elsewhere {
+                        wanted: format!("{scheme}://{}", authority.host()),
+                        this: format!("{}://{}", self.scheme, self.authority),
+                    });
+                }
+                path
+            }
+            None if self.path.is_empty() => path,
+            None => PathAndQuery::try_from(format!("{}{path}", self.path))?,
+        };
+        strip(&mut head.headers, true);
+        if http2 {
+            let authority = head.headers.remove(header::HOST);
+            let authority = authority.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+            let mut parts = http::uri::Parts::default();
+            parts.scheme = Some(self.scheme.clone());
+            parts.authority = Some(authority.unwrap_or_else(|| self.authority.clone()));
+            parts.path_and_query = Some(path.clone());
+            // All three are there, so this cannot fail; if it did, origin form is what is left.
+            head.uri = Uri::from_parts(parts).unwrap_or_else(|_| Uri::from(path));
+            head.version = Version::HTTP_2;
+        } else {
+            if !head.headers.contains_key(header::HOST)
+                && let Ok(host) = HeaderValue::from_str(self.authority.as_str())
+            {
+                head.headers.insert(header::HOST, host);
+            }
+            head.uri = Uri::from(path);
+            head.version = Version::HTTP_11;
+        }
+        Ok(())
+    }
+
+    fn is(&self, authority: &Authority) -> bool {
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        host.eq_ignore_ascii_case(&self.host)
+            && authority.port_u16().unwrap_or(80) == self.port
+            && !authority.as_str().contains('@')
+    }
+}
+
+/// Removes what speaks of one connection only, and what `connection` names. `te: trailers` may stay in a request.
+pub(super) fn strip(headers: &mut HeaderMap, request: bool) {
+    if headers.is_empty() {
+        return;
+    }
+    if headers.contains_key(header::CONNECTION) {
+        let named: Vec<HeaderName> = headers
+            .get_all(header::CONNECTION)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .filter_map(|name| HeaderName::try_from(name.trim()).ok())
+            .collect();
+        for name in named {
+            headers.remove(name);
+        }
+    }
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+    if request && headers.get(header::TE).is_some_and(|te| te.as_bytes() != b"trailers") {
+        headers.remove(header::TE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn base(path: &str) -> Base {
+        Base {
+            scheme: Scheme::HTTP,
+            authority: Authority::from_static("inventory:8080"),
+            host: "inventory".into(),
+            port: 8080,
+            path: path.into(),
+        }
+    }
+
+    #[track_caller]
+    fn goes(base_path: &str, path: &str, h1: &str, h2: &str) {
+        let base = base(base_path);
+        for (http2, want) in [(false, h1), (true, h2)] {
+            let uri = base.target(path).expect(path);
+            let (mut head, ()) = Request::builder().uri(uri).body(()).expect("a request").into_parts();
+            base.address(&mut head, http2).expect(path);
+            assert_eq!(head.uri.to_string(), want, "{base_path} + {path}");
+            assert_eq!(head.headers.contains_key("host"), !http2);
+        }
+    }
+
+    #[test]
+    fn a_path_is_joined_to_the_base() {
+        goes("", "/stock?id=7", "/stock?id=7", "http://inventory:8080/stock?id=7");
+        goes("", "stock", "/stock", "http://inventory:8080/stock");
+        goes("/v1", "/stock", "/v1/stock", "http://inventory:8080/v1/stock");
+        goes("/v1", "http://inventory:8080/v2/x", "/v2/x", "http://inventory:8080/v2/x");
+        goes("", "//elsewhere/x", "//elsewhere/x", "http://inventory:8080//elsewhere/x");
+    }
+
+    #[test]
+    fn a_request_for_somebody_else_is_refused() {
+        for uri in ["http://pricing:8080/x", "http://inventory/x", "https://inventory:8080/x"] {
+            let (mut head, ()) = Request::builder().uri(uri).body(()).expect("a request").into_parts();
+            let refused = base("").address(&mut head, false).expect_err(uri);
+            assert!(matches!(refused, NotARequest::Elsewhere { .. }), "{uri}");
+        }
+    }
+
+    #[test]
+    fn what_speaks_of_one_connection_stays_on_it() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("connection", "keep-alive, x-hop"),
+            ("x-hop", "1"),
+            ("keep-alive", "timeout=5"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("te", "gzip"),
+            ("accept", "*/*"),
+        ] {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        strip(&mut headers, true);
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
+    }
+}

@@ -1,0 +1,40 @@
+//! A value in a queue spends its operation's budget, and comes back if it waited too long.
+
+use oneclock::{Carried, Operation};
+use oneclock_core::{Cause, Outcome, Stage};
+use tokio::sync::mpsc;
+
+use crate::support::ms;
+
+#[tokio::test(start_paused = true)]
+async fn i4_the_wait_in_the_channel_is_charged_to_the_operation() {
+    let op = Operation::begin("order", ms(100));
+    let (sender, mut receiver) = mpsc::channel(1);
+    sender.send(Carried::new(&op, 7)).await.unwrap();
+    assert_eq!(op.stage(), Stage::Queue);
+    tokio::time::advance(ms(60)).await;
+    let (taken, value) = receiver.recv().await.unwrap().open().unwrap();
+    assert_eq!((value, taken.remaining(), taken.stage()), (7, ms(40), Stage::Work));
+    assert_eq!(op.ledger().to_string(), "queue 60ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn x7_what_expired_in_the_queue_is_not_started_and_comes_back() {
+    let op = Operation::begin("order", ms(100));
+    let (sender, mut receiver) = mpsc::channel(1);
+    sender.send(Carried::new(&op, "cart-7".to_owned())).await.unwrap();
+    tokio::time::advance(ms(100)).await;
+    let late = receiver.recv().await.unwrap().open().unwrap_err();
+    assert_eq!(late.value, "cart-7");
+    assert_eq!((late.ended.ending.cause, late.ended.stage()), (Cause::Deadline, Stage::Queue));
+    assert_eq!(late.ended.outcome(), Outcome::NotSent, "it did not start");
+}
+
+#[tokio::test(start_paused = true)]
+async fn x6_what_was_called_off_in_the_queue_is_not_started() {
+    let op = Operation::begin("order", ms(100));
+    let carried = Carried::new(&op, 7);
+    op.end(Cause::CallerGone);
+    assert!(carried.operation().is_ended());
+    assert_eq!(carried.open().unwrap_err().ended.ending.cause, Cause::CallerGone);
+}
