@@ -8,6 +8,7 @@
 
 mod arrival;
 mod body;
+mod client;
 mod destination;
 mod egress;
 mod error;
@@ -16,12 +17,17 @@ mod fields;
 pub mod ingress;
 pub mod names;
 mod problem;
+mod serve;
 
 pub use arrival::Arrival;
 pub use body::{BodyCutOff, BoundedBody, BoxError, Upload};
+pub use client::{
+    Client, ClientBuilder, NotAClient, NotARequest, NotCollected, Received, collect, collect_json,
+};
 pub use destination::{DEFAULT_CAP, Destination, DestinationBuilder, WithoutOperation};
 pub use egress::{Egress, EgressFuture, EgressLayer};
 pub use error::{CallError, CallFailed};
 pub use exchange::{Exchange, Guarded};
 pub use ingress::{Ingress, IngressFuture, IngressLayer};
 pub use problem::{Problem, ledger_json};
+pub use serve::{Limits, Listener, Serve, Watched, serve};

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use oneclock_core::{Cause, Name, Stage};
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::events::{Event, RanOn};
 use crate::grant::{NotBegun, Stopped};
@@ -30,9 +31,16 @@ enum State<T> {
     Running {
         task: JoinHandle<Result<T, Stopped>>,
         child: Operation,
-        end: Option<Pin<Box<EndOf>>>, // for a closure, which does not end by itself when its operation does
+        end: Option<BlockingEnd>, // for a closure, which does not end by itself when its operation does
     },
     Refused(Option<NotBegun>),
+}
+
+/// The end of the wait for a closure.
+#[derive(Debug)]
+struct BlockingEnd {
+    end: Pin<Box<EndOf>>,
+    left: CancellationToken, // once the closure was left, by its end or by a panic
 }
 
 /// A task of an operation gave no result.
@@ -146,7 +154,9 @@ impl Operation {
                 let task = name.clone();
                 let queued = self.spend(name.clone(), Stage::Queue);
                 child.set_stage(Stage::Queue);
-                let end = Some(Box::pin(EndOf::new(child.clone())));
+                let left = CancellationToken::new();
+                let leaving = left.clone().drop_guard();
+                let end = Some(BlockingEnd { end: Box::pin(EndOf::new(child.clone())), left });
                 let closure = move || {
                     drop(queued);
                     if let Some(ending) = running.ending() {
@@ -156,7 +166,9 @@ impl Operation {
                     let _working = parent.spend(task.clone(), Stage::Work);
                     let _panics = PanicWatch::new(parent.clone(), task.clone());
                     let _watch = ZombieWatch::new(parent, task, RanOn::Blocking);
+                    let leaving = leaving;
                     let value = running.sync_scope(|| work(&running));
+                    drop(leaving); // before the driver goes, also when it panics
                     running.ending(); // what ran past its end has ended early, though it is done now
                     driver.finish();
                     Ok(value)
@@ -206,14 +218,12 @@ impl<T> Future for Spawned<T> {
                     });
                 }
                 let Some(waiting) = end else { return Poll::Pending };
-                ready!(waiting.as_mut().poll(cx));
-                match child.ending() {
-                    Some(ending) => Poll::Ready(Err(Stopped::Ended(Ended::of(child, ending)).into())),
-                    None => {
-                        *end = None; // it is done, and its thread is about to hand over the result
-                        Poll::Pending
-                    }
+                let ending = ready!(waiting.end.as_mut().poll(cx));
+                if waiting.left.is_cancelled() {
+                    *end = None; // its thread is about to hand over what came of it
+                    return Poll::Pending;
                 }
+                Poll::Ready(Err(Stopped::Ended(Ended::of(child, ending)).into()))
             }
             State::Refused(not_begun) => match not_begun.take() {
                 Some(not_begun) => Poll::Ready(Err(Stopped::NotBegun(not_begun).into())),

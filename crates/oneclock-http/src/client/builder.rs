@@ -196,12 +196,11 @@ impl ClientBuilder {
         let Self { name: client, destination, uri, settings } = self;
         let uri = uri.map_err(|source| NotAClient::NotAUri { client: client.clone(), source })?;
         let base = base(&client, uri)?;
-        for (setting, value) in
-            [("max_connections", settings.max_connections), ("max_streams", settings.max_streams)]
-        {
-            if value == 0 {
-                return Err(NotAClient::Zero { client, setting });
-            }
+        if settings.max_connections == 0 {
+            return Err(NotAClient::Zero { client, setting: "max_connections" });
+        }
+        if settings.max_streams == 0 {
+            return Err(NotAClient::Zero { client, setting: "max_streams" });
         }
         let destination = destination.build().map_err(|source| NotAClient::Limits { client, source })?;
         Ok(Client::new(destination, base, settings))
@@ -225,7 +224,13 @@ fn base(client: &Name, uri: Uri) -> Result<Base, NotAClient> {
         return Err(NotAClient::NoHost { client: client.clone() });
     }
     let (host, port) = (host.into(), authority.port_u16().unwrap_or(80));
-    Ok(Base { scheme, host, port, authority: without_default_port(authority), path: path.path().trim_end_matches('/').into() })
+    Ok(Base {
+        scheme,
+        host,
+        port,
+        authority: without_default_port(authority),
+        path: path.path().trim_end_matches('/').into(),
+    })
 }
 
 /// `http://inventory:80` is `inventory` in a `host` field.
@@ -250,7 +255,10 @@ mod tests {
     fn what_could_never_work_is_refused_once() {
         refuses("http://exa mple", "client inventory: its uri cannot be parsed");
         refuses("/stock", "client inventory: its uri names no scheme and host; write it like http://inventory:8080");
-        refuses("inventory:80", "client inventory: its uri names no scheme and host; write it like http://inventory:8080");
+        refuses(
+            "inventory:80",
+            "client inventory: its uri names no scheme and host; write it like http://inventory:8080",
+        );
         refuses(
             "https://inventory",
             "client inventory: scheme https is not spoken; this client speaks http, put TLS in front of it",

@@ -18,7 +18,7 @@ pub enum NotCollected {
         limit: usize,
     },
     /// It was cut off by its deadline, or by the end of its operation.
-    #[error("{0}")]
+    #[error(transparent)]
     CutOff(Box<BodyCutOff>),
     /// The connection failed on the way.
     #[error("the body broke off")]

@@ -40,7 +40,7 @@ pub(super) struct Progress {
 #[derive(Debug)]
 pub struct Received {
     body: Incoming,
-    lease: Lease,
+    _lease: Lease, // after the body: that is dropped first
 }
 
 /// What an answer holds until its body is dropped.
@@ -132,7 +132,7 @@ impl Progress {
 
 impl Received {
     pub(super) fn new(body: Incoming, lease: Lease) -> Self {
-        Self { body, lease }
+        Self { body, _lease: lease }
     }
 }
 

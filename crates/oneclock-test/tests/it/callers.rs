@@ -15,7 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use oneclock_test::caller::{Caller, H1End, H1Outcome, H2Outcome, How};
 use oneclock_test::peer::{self, ResetAt, StreamResetAt};
-use oneclock_test::{Ended, Probe, Protocol, Reason};
+use oneclock_test::{Ended, PATIENCE, Probe, Protocol, Reason};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
@@ -138,10 +138,8 @@ async fn n3_hyper_drops_the_handler_when_the_caller_closes_or_resets() {
         let call = Caller::h1(server.addr).get("/").send(how).await.unwrap();
         probe.started(1).await.unwrap();
         assert!(stays_silent(probe.ended(1)).await, "{how:?}: not before it leaves");
-        let gone = call.leave().await.unwrap();
-        let end = probe.ended(1).await.unwrap();
-        assert_eq!(end.how, Ended::Dropped, "{how:?}");
-        assert!(end.at >= gone.at - Duration::from_millis(50));
+        call.leave().await.unwrap();
+        assert_eq!(probe.ended(1).await.unwrap().how, Ended::Dropped, "{how:?}");
     }
 }
 
@@ -257,8 +255,9 @@ async fn trickles_upload_sends_byte_by_byte_and_then_leaves() {
     }
     assert!(call.uploaded() >= 3);
     call.leave().await.unwrap();
-    while let Some(Ok(_)) = frames.recv().await {}
-    assert!(frames.is_closed() || frames.is_empty(), "the body failed: it was not all there");
+    let fails =
+        async { while frames.recv().await.expect("the handler was dropped before it saw the failure").is_ok() {} };
+    tokio::time::timeout(PATIENCE, fails).await.expect("the body failed: it was not all there");
 }
 
 #[tokio::test]

@@ -164,9 +164,14 @@ async fn the_closure_runs_in_the_child_s_scope_and_its_panic_is_told() {
 
 /// The moment between the closure's end and the hand-over of its result is no end of the wait.
 #[tokio::test]
-async fn a_closure_s_result_is_handed_over_however_the_threads_interleave() {
-    let op = Operation::begin("thumbnails", Duration::from_secs(5));
+async fn what_came_of_a_closure_is_handed_over_however_the_threads_interleave() {
+    let op = Operation::begin("thumbnails", Duration::from_secs(30));
     for n in 0..2_000 {
         assert_eq!(op.spawn_blocking("resize", move |_| n).await.unwrap(), n);
+    }
+    for _ in 0..200 {
+        let quiet = Box::new("on purpose"); // no panic message two hundred times
+        let failed = op.spawn_blocking("broken", |_| std::panic::resume_unwind(quiet)).await.unwrap_err();
+        assert!(matches!(failed, TaskFailed::Panicked { .. }), "{failed}");
     }
 }

@@ -49,9 +49,13 @@ async fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
 
 /// Whether a process runs; one that ended and was not waited for yet does not.
 fn runs(pid: u32) -> bool {
-    let state = std::process::Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output();
-    let state = state.expect("ps").stdout;
-    state.first().is_some_and(|state| *state != b'Z')
+    let zombie = if std::path::Path::new("/proc/self/stat").exists() {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).ok().map(|stat| stat.contains(") Z "))
+    } else {
+        let state = std::process::Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output();
+        state.expect("ps").stdout.first().map(|state| *state == b'Z')
+    };
+    zombie == Some(false)
 }
 
 #[tokio::test]

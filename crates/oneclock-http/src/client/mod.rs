@@ -1,0 +1,433 @@
+//! Our own HTTP client for one destination: the deadline is written when the connection is there.
+//!
+//! Decides the order of one call: begin it from its operation, wait for a turn, take a kept connection or open one, and
+//! only then, right before the head is handed over, write how much is left (contract E4). Each step is a stage in the
+//! ledger, spends the same budget and is cut off by it (invariant I4). What the answer or the failure means is
+//! [`Destination`]'s decision. Deliberately absent: redirects, retries of what may have been sent, TLS.
+//!
+//! | when | what happens | outcome |
+//! |---|---|---|
+//! | too little time, or addressed to somebody else | no call | not sent |
+//! | waiting for a turn, resolving, connecting | cut off at the deadline | not sent |
+//! | a kept connection turns out to be closed, and hyper gives the request back | once more, on a fresh one | - |
+//! | `REFUSED_STREAM`, or `GOAWAY` below our stream | an error | rejected |
+//! | sending, waiting for the head | HTTP/2: reset with CANCEL; HTTP/1.1: closed | unknown |
+//! | reading the answer's body | the same, and the body ends with an error | unknown |
+//!
+//! # Differences from reqwest and hyper-util's legacy client
+//! Those fix the header fields of a request before they look for a connection, so the far side is told of time that
+//! waiting and connecting have already spent. Here it is told what is left when the head leaves.
+
+mod builder;
+mod collect;
+mod connect;
+mod head;
+mod pool;
+mod upload;
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use futures_util::future::{Either, select};
+use http::{Method, Request, Response};
+use http_body::Body;
+use http_body_util::Full;
+use hyper_util::rt::TokioIo;
+use oneclock::{Call, Ended, NotBegun, Operation};
+use oneclock_core::effect::Seen;
+use oneclock_core::{Name, Outcome, Stage};
+use tokio::net::TcpStream;
+
+use crate::body::{BoundedBody, BoxError};
+use crate::destination::{Destination, cut_off_in};
+use crate::error::CallError;
+use head::Base;
+use pool::{Exchanged, Line, NoStream, Pool, Stream, Turn};
+use upload::{Lease, Progress, Sending};
+
+pub use builder::{ClientBuilder, NotAClient};
+pub use collect::{NotCollected, collect, collect_json};
+pub use head::NotARequest;
+pub use upload::Received;
+
+/// An HTTP client for one destination. Cheap to clone; clones share their connections.
+///
+/// Every call spends from the current [`Operation`], or from the one it is given. Connections without a call close when
+/// the last clone is dropped; one that still carries an answer closes when that is over, by its deadline at the latest.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use oneclock::Operation;
+/// use oneclock_http::Client;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let inventory = Client::builder("inventory", "http://inventory:8080")
+///     .cap(Duration::from_millis(300))
+///     .max_connections(32)
+///     .build()?;
+///
+/// let op = Operation::begin("order", Duration::from_millis(800));
+/// let stock = op.run(async {
+///     let answer = inventory.get("/stock/7").await?; // told: x-remaining-ms, at most 300
+///     Ok::<_, Box<dyn std::error::Error>>(oneclock_http::collect(answer.into_body(), 64 * 1024).await?)
+/// }).await??;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    destination: Destination,
+    base: Base,
+    pool: Arc<Pool>,
+}
+
+/// A connection that is this call's.
+enum Taken {
+    Line(Line, Turn),
+    Stream(Stream),
+}
+
+/// Why there is no answer.
+enum Fault {
+    /// It was cut off by our own clock.
+    Ended(Ended),
+    /// There was too little left to be told.
+    NotBegun(NotBegun),
+    /// Something failed.
+    Failed(Seen, BoxError),
+}
+
+// === Client ===
+
+impl Client {
+    /// Begins a client for the destination at `uri`, under the name that ledgers, errors and metrics show.
+    ///
+    /// A path in `uri` is put before the path of every call.
+    pub fn builder<U>(name: impl Into<Name>, uri: U) -> ClientBuilder
+    where
+        U: TryInto<http::Uri>,
+        U::Error: Into<http::Error>,
+    {
+        ClientBuilder::new(name.into(), uri)
+    }
+
+    fn new(destination: Destination, base: Base, settings: builder::Settings) -> Self {
+        Self(Arc::new(Inner { destination, base, pool: Pool::new(settings) }))
+    }
+
+    /// What it calls, and within which limits.
+    pub fn destination(&self) -> &Destination {
+        &self.0.destination
+    }
+
+    /// Makes a call that spends from the current operation.
+    ///
+    /// The request's target is a path under the base URI, or an absolute URI at this destination. Its version, `host`
+    /// (unless given) and deadline fields are set here; fields that speak of one connection are removed, from the answer
+    /// too. The answer's body ends at the same deadline (contract X1).
+    ///
+    /// # Errors
+    /// [`CallError`]: stopped by our own clock or operation, or failed with time left. Its outcome says what is known of
+    /// the far side. Every answer with a status is an `Ok`.
+    ///
+    /// # Cancel safety
+    /// Dropping it cuts the call off: HTTP/2 resets the stream with CANCEL, HTTP/1.1 closes the connection, which is
+    /// never used again. The far side may have acted; the call's event says [`Outcome::Unknown`] then.
+    pub async fn request<B>(&self, request: Request<B>) -> Result<Response<BoundedBody<Received>>, CallError>
+    where
+        B: Body + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.0.call(None, |_| Ok(request)).await
+    }
+
+    /// The same, spending from `operation`.
+    ///
+    /// # Errors
+    /// As [`request`](Self::request).
+    ///
+    /// # Cancel safety
+    /// As [`request`](Self::request).
+    ///
+    /// # Example
+    /// ```no_run
+    /// # use {oneclock::Operation, oneclock_http::{CallError, Client}};
+    /// # async fn f(op: Operation, inventory: Client) -> Result<(), CallError> {
+    /// let request = http::Request::put("/stock/7").body("12".to_owned());
+    /// # let Ok(request) = request else { return Ok(()) };
+    /// let answer = inventory.request_in(&op, request).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn request_in<B>(
+        &self,
+        operation: &Operation,
+        request: Request<B>,
+    ) -> Result<Response<BoundedBody<Received>>, CallError>
+    where
+        B: Body + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.0.call(Some(operation.clone()), |_| Ok(request)).await
+    }
+
+    /// Gets `path`, a path under the base URI.
+    ///
+    /// # Errors
+    /// As [`request`](Self::request).
+    ///
+    /// # Cancel safety
+    /// As [`request`](Self::request).
+    pub async fn get(&self, path: &str) -> Result<Response<BoundedBody<Received>>, CallError> {
+        self.send(Method::GET, path, Bytes::new()).await
+    }
+
+    /// Posts `body` to `path`, a path under the base URI. It says nothing of the body's type; where that matters, use
+    /// [`request`](Self::request).
+    ///
+    /// # Errors
+    /// As [`request`](Self::request).
+    ///
+    /// # Cancel safety
+    /// As [`request`](Self::request).
+    pub async fn post(&self, path: &str, body: impl Into<Bytes>) -> Result<Response<BoundedBody<Received>>, CallError> {
+        self.send(Method::POST, path, body.into()).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Response<BoundedBody<Received>>, CallError> {
+        let request = |base: &Base| {
+            let mut request = Request::new(Full::new(body));
+            *request.method_mut() = method;
+            *request.uri_mut() = base.target(path)?;
+            Ok(request)
+        };
+        self.0.call(None, request).await
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { destination, base, pool } = &*self.0;
+        f.debug_struct("Client")
+            .field("name", destination.name())
+            .field("authority", &base.authority)
+            .field("pool", pool)
+            .finish_non_exhaustive()
+    }
+}
+
+// === Inner ===
+
+impl Inner {
+    async fn call<B>(
+        &self,
+        operation: Option<Operation>,
+        request: impl FnOnce(&Base) -> Result<Request<B>, NotARequest>,
+    ) -> Result<Response<BoundedBody<Received>>, CallError>
+    where
+        B: Body + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let mut call = self.destination.begin(operation)?;
+        let (mut head, body) = match request(&self.base) {
+            Ok(request) => request.into_parts(),
+            Err(refused) => return Err(self.destination.failed(call, Seen::RefusedHere, refused)),
+        };
+        if let Err(refused) = self.base.address(&mut head, self.pool.http2()) {
+            return Err(self.destination.failed(call, Seen::RefusedHere, refused));
+        }
+        let method = head.method.clone();
+        let (body, progress) = Sending::new(body);
+        match Box::pin(self.exchange(&mut call, Request::from_parts(head, body), &progress)).await {
+            Ok(response) => {
+                let (mut head, body) = response.into_parts();
+                head::strip(&mut head.headers, false);
+                let mut once = Some((call, Response::from_parts(head, body)));
+                poll_fn(|cx| match once.take() {
+                    Some((call, response)) => Poll::Ready(self.destination.answered(call, &method, response, cx)),
+                    None => Poll::Pending, // ready at its first poll
+                })
+                .await
+            }
+            Err(Fault::Ended(ended)) => Err(ended.into()),
+            Err(Fault::NotBegun(not_begun)) => {
+                call.close(Outcome::NotSent);
+                Err(not_begun.into())
+            }
+            Err(Fault::Failed(seen, source)) => Err(self.destination.failed(call, seen, source)),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        call: &mut Call,
+        mut request: Request<Sending>,
+        progress: &Arc<Progress>,
+    ) -> Result<Response<Received>, Fault> {
+        // What is below one unit now will not be more later: no connection for it (contract E2).
+        self.destination.write_deadline(call, request.headers_mut())?;
+        let mut kept_may_do = true;
+        loop {
+            let taken = self.take(call, kept_may_do).await?;
+            self.destination.write_deadline(call, request.headers_mut())?;
+            call.enter(Stage::Send);
+            let reused = taken.is_reused();
+            let mut failed = match self.send(call, taken, request, progress).await? {
+                Ok(response) => return Ok(response),
+                Err(failed) => failed,
+            };
+            match failed.take_message() {
+                // The connection was closed before it saw the request: nothing was sent, so this is no repetition.
+                Some(unsent) if reused && kept_may_do => {
+                    kept_may_do = false;
+                    request = unsent;
+                }
+                Some(_unsent) => return Err(Fault::Failed(Seen::NoConnection, failed.into_error().into())),
+                None => {
+                    let error = failed.into_error();
+                    let seen = if is_refusal(&error) { Seen::RefusedStream } else { cut_off_in(call.stage()) };
+                    return Err(Fault::Failed(seen, error.into()));
+                }
+            }
+        }
+    }
+
+    async fn send(
+        &self,
+        call: &mut Call,
+        mut taken: Taken,
+        request: Request<Sending>,
+        progress: &Arc<Progress>,
+    ) -> Result<Result<Response<Received>, hyper::client::conn::TrySendError<Request<Sending>>>, Fault> {
+        let answer = match &mut taken {
+            Taken::Line(line, _) => Either::Left(line.send(request)),
+            Taken::Stream(stream) => Either::Right(stream.send(request)),
+        };
+        let mut answer = pin!(answer);
+        let early: Option<Exchanged> = if progress.is_over() {
+            None
+        } else {
+            let over = pin!(progress.over());
+            match call.run(select(answer.as_mut(), over)).await? {
+                Either::Left((answer, _)) => Some(answer),
+                Either::Right(_) => None,
+            }
+        };
+        call.enter(Stage::Wait);
+        let answer = match early {
+            Some(answer) => answer,
+            None => call.run(answer).await?,
+        };
+        Ok(answer.map(|response| {
+            let stream = match taken {
+                Taken::Line(line, turn) => {
+                    line.answering(turn, call.deadline());
+                    None
+                }
+                Taken::Stream(stream) => Some(stream),
+            };
+            response.map(|body| Received::new(body, Lease { progress: Arc::clone(progress), stream }))
+        }))
+    }
+
+    /// A connection for this call: a kept one, or a fresh one.
+    async fn take(&self, call: &mut Call, kept_may_do: bool) -> Result<Taken, Fault> {
+        call.enter(Stage::Pool);
+        let mut turn = call.run(self.pool.turn()).await?;
+        if !self.pool.http2() {
+            if kept_may_do && let Some(line) = self.pool.idle() {
+                return Ok(Taken::Line(line, turn));
+            }
+            let io = self.open(call).await?;
+            let line = call.run(self.pool.line(io)).await?.map_err(Fault::no_connection)?;
+            return Ok(Taken::Line(line, turn));
+        }
+        loop {
+            turn = match self.pool.stream(turn) {
+                Ok(stream) => return Ok(Taken::Stream(stream)),
+                Err((NoStream::Full(shared), turn)) => {
+                    call.run(shared.freed()).await?;
+                    turn
+                }
+                Err((NoStream::NotConnected, turn)) => {
+                    let _opening = call.run(self.pool.opening.lock()).await?;
+                    // Whoever held it before us may have opened one.
+                    if !self.pool.is_connected() {
+                        let io = self.open(call).await?;
+                        let stream = call.run(self.pool.share(io, turn)).await?.map_err(Fault::no_connection)?;
+                        return Ok(Taken::Stream(stream));
+                    }
+                    turn
+                }
+            };
+        }
+    }
+
+    /// Resolves and connects.
+    async fn open(&self, call: &mut Call) -> Result<TokioIo<TcpStream>, Fault> {
+        let addresses = match connect::literal(&self.base) {
+            Some(addresses) => addresses,
+            None => {
+                call.enter(Stage::Resolve);
+                call.run(connect::resolve(&self.base)).await?.map_err(Fault::no_connection)?
+            }
+        };
+        call.enter(Stage::Connect);
+        let within = call.remaining();
+        call.run(connect::connect(&self.base, addresses, within)).await?.map_err(Fault::no_connection)
+    }
+}
+
+/// Whether the far side said that it did not look at the request: `REFUSED_STREAM`, or `GOAWAY` below our stream, which
+/// is the only one that h2 tells a stream about (RFC 9113 sections 6.8 and 8.7).
+fn is_refusal(error: &hyper::Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            let refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+            return error.is_remote() && (refused || error.is_go_away());
+        }
+        source = error.source();
+    }
+    false
+}
+
+// === Taken ===
+
+impl Taken {
+    fn is_reused(&self) -> bool {
+        match self {
+            Self::Line(line, _) => line.reused,
+            Self::Stream(stream) => stream.reused,
+        }
+    }
+}
+
+// === Fault ===
+
+impl Fault {
+    fn no_connection(error: impl Into<BoxError>) -> Self {
+        Self::Failed(Seen::NoConnection, error.into())
+    }
+}
+
+impl From<Ended> for Fault {
+    fn from(ended: Ended) -> Self {
+        Self::Ended(ended)
+    }
+}
+
+impl From<NotBegun> for Fault {
+    fn from(not_begun: NotBegun) -> Self {
+        Self::NotBegun(not_begun)
+    }
+}

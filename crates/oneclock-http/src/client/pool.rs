@@ -1,0 +1,452 @@
+//! The connections of one destination: who may use one, which are kept, and what ends each.
+//!
+//! Every connection has one task, and every task an end: it is idle and its time is up, it is idle and the last client is
+//! gone, its call was cut off, or the answer on it is over, which the call's deadline bounds.
+//!
+//! hyper-util's `client::pool` was tried on paper and does not fit: its cache keeps whatever it is given (dirty, closed,
+//! without limit), lets go of a race it lost only into an executor without bound, and hides whether a caller is waiting
+//! for a connection or for a connect, which the ledger has to tell apart.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
+use hyper_util::rt::TokioIo;
+use oneclock::clock;
+use oneclock_core::{Deadline, Tick};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+
+use super::builder::Settings;
+use super::upload::Sending;
+
+/// How long a connection that is given up may take to say goodbye, and one whose answer is past its deadline to settle.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+type Io = TokioIo<TcpStream>;
+type Http2 = std::pin::Pin<Box<http2::Connection<Io, Sending, Tasks>>>;
+
+/// What a connection made of a request.
+pub(super) type Exchanged = Result<http::Response<Incoming>, TrySendError<http::Request<Sending>>>;
+
+/// The connections of one destination.
+pub(super) struct Pool {
+    settings: Settings,
+    turns: Arc<Semaphore>,
+    /// Held by whoever opens the one connection of HTTP/2.
+    pub(super) opening: tokio::sync::Mutex<()>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    idle: Vec<Line>, // the latest last
+    shared: Option<Arc<Shared>>,
+    ids: u64,
+}
+
+/// The right to one call at a time.
+pub(super) type Turn = OwnedSemaphorePermit;
+
+/// One HTTP/1.1 connection without a call, or with the one of its holder. Dropping it closes the socket.
+pub(super) struct Line {
+    id: u64,
+    sender: http1::SendRequest<Sending>,
+    back: mpsc::Sender<Answering>,
+    pub(super) reused: bool,
+    _driver: AbortOnDropHandle<()>,
+}
+
+/// A line on which an answer is under way. Its own task holds it until the answer is over.
+struct Answering {
+    line: Line,
+    turn: Turn,
+    until: Instant,
+}
+
+/// One HTTP/2 connection. When the last holder is gone, it ends.
+pub(super) struct Shared {
+    id: u64,
+    sender: http2::SendRequest<Sending>,
+    connection: Arc<Mutex<Option<Http2>>>,
+    streams: AtomicUsize,
+    freed: Notify,
+    used: Mutex<Tick>,
+    pool: Weak<Pool>,
+    _closing: DropGuard,
+}
+
+/// One call's place on an HTTP/2 connection.
+pub(super) struct Stream {
+    connection: Arc<Shared>,
+    pub(super) reused: bool,
+    _turn: Turn,
+}
+
+/// Why there is no place on the HTTP/2 connection.
+pub(super) enum NoStream {
+    /// There is no connection.
+    NotConnected,
+    /// Each of its streams is taken.
+    Full(Arc<Shared>),
+}
+
+/// Spawns what hyper spawns for one HTTP/2 connection, so that it ends with the connection.
+#[derive(Clone)]
+pub(super) struct Tasks {
+    cut: CancellationToken,
+    tracker: TaskTracker,
+}
+
+// === Pool ===
+
+impl Pool {
+    pub(super) fn new(settings: Settings) -> Arc<Self> {
+        let turns = if settings.http2 { settings.max_streams } else { settings.max_connections };
+        Arc::new(Self {
+            settings,
+            turns: Arc::new(Semaphore::new(turns.min(Semaphore::MAX_PERMITS))),
+            opening: tokio::sync::Mutex::new(()),
+            kept: Mutex::default(),
+        })
+    }
+
+    pub(super) fn http2(&self) -> bool {
+        self.settings.http2
+    }
+
+    /// Waits for a turn, first come, first served.
+    pub(super) async fn turn(&self) -> Turn {
+        match Arc::clone(&self.turns).acquire_owned().await {
+            Ok(turn) => turn,
+            // Nobody closes the semaphore. Were it closed, waiting would be the safe side: the deadline ends it.
+            Err(_closed) => std::future::pending().await,
+        }
+    }
+
+    /// The line that was used last, of those that still stand.
+    pub(super) fn idle(&self) -> Option<Line> {
+        let mut dead = Vec::new(); // dropped outside the lock
+        let mut kept = self.kept();
+        while let Some(mut line) = kept.idle.pop() {
+            if !line.sender.is_closed() {
+                drop(kept);
+                line.reused = true;
+                return Some(line);
+            }
+            dead.push(line);
+        }
+        None
+    }
+
+    /// Keeps `line` for a later call, unless there are enough.
+    fn keep(&self, line: Line) {
+        let surplus = {
+            let mut kept = self.kept();
+            kept.idle.push(line);
+            (kept.idle.len() > self.settings.max_idle).then(|| kept.idle.remove(0))
+        };
+        drop(surplus);
+    }
+
+    fn remove_idle(&self, id: u64) -> Option<Line> {
+        let mut kept = self.kept();
+        let at = kept.idle.iter().position(|line| line.id == id)?;
+        Some(kept.idle.remove(at))
+    }
+
+    /// Speaks HTTP/1.1 over `io`.
+    pub(super) async fn line(self: &Arc<Self>, io: Io) -> hyper::Result<Line> {
+        let (sender, connection) = http1::handshake(io).await?;
+        let id = self.next_id();
+        let (back, answering) = mpsc::channel(1);
+        let driver = drive_line(connection, answering, Arc::downgrade(self), id, self.settings.idle_timeout);
+        Ok(Line { id, sender, back, reused: false, _driver: AbortOnDropHandle::new(tokio::spawn(driver)) })
+    }
+
+    /// A place on the HTTP/2 connection. Hands `turn` back with the reason why not.
+    pub(super) fn stream(&self, turn: Turn) -> Result<Stream, (NoStream, Turn)> {
+        let mut kept = self.kept();
+        let Some(shared) = kept.shared.clone().filter(|shared| !shared.sender.is_closed()) else {
+            let dead = kept.shared.take();
+            drop(kept);
+            drop(dead);
+            return Err((NoStream::NotConnected, turn));
+        };
+        // Counted under the lock, so that nobody takes the connection for idle meanwhile.
+        if shared.streams.load(Ordering::Acquire) >= shared.max_streams() {
+            return Err((NoStream::Full(shared.clone()), turn));
+        }
+        shared.streams.fetch_add(1, Ordering::AcqRel);
+        Ok(Stream { connection: shared, reused: true, _turn: turn })
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.kept().shared.as_ref().is_some_and(|shared| !shared.sender.is_closed())
+    }
+
+    /// Speaks HTTP/2 over `io`, makes that the connection of this pool, and takes the first stream on it.
+    pub(super) async fn share(self: &Arc<Self>, io: Io, turn: Turn) -> hyper::Result<Stream> {
+        let tasks = Tasks { cut: CancellationToken::new(), tracker: TaskTracker::new() };
+        let (sender, connection) = http2::Builder::new(tasks.clone()).handshake(io).await?;
+        let closing = CancellationToken::new();
+        let id = self.next_id();
+        let shared = Arc::new(Shared {
+            id,
+            sender,
+            connection: Arc::new(Mutex::new(Some(Box::pin(connection)))),
+            streams: AtomicUsize::new(1), // the one that is returned
+            freed: Notify::new(),
+            used: Mutex::new(clock::now()),
+            pool: Arc::downgrade(self),
+            _closing: closing.clone().drop_guard(),
+        });
+        let connection = Arc::clone(&shared.connection);
+        // It has no other owner than `closing`: it outlives the last holder by at most GOODBYE.
+        tokio::spawn(drive_shared(connection, closing, tasks, Arc::downgrade(self), id, self.settings.idle_timeout));
+        let before = self.kept().shared.replace(Arc::clone(&shared));
+        drop(before);
+        Ok(Stream { connection: shared, reused: false, _turn: turn })
+    }
+
+    /// No new calls on that connection.
+    fn forget(&self, id: u64) {
+        let forgotten = {
+            let mut kept = self.kept();
+            if kept.shared.as_ref().is_some_and(|shared| shared.id == id) { kept.shared.take() } else { None }
+        };
+        if let Some(shared) = forgotten {
+            shared.freed.notify_waiters(); // whoever waits for a stream on it opens another
+        }
+    }
+
+    /// Gives the HTTP/2 connection up if it has had no call for `idle`; else says when to ask again.
+    fn forget_idle(&self, id: u64, idle: Duration) -> Deadline {
+        let now = clock::now();
+        let mut kept = self.kept();
+        let due = match kept.shared.as_ref().filter(|shared| shared.id == id) {
+            Some(shared) if shared.streams.load(Ordering::Acquire) == 0 => Deadline::after(*lock(&shared.used), idle),
+            _ => Deadline::after(now, idle),
+        };
+        let idle_long_enough = due.is_past(now).then(|| kept.shared.take());
+        drop(kept);
+        drop(idle_long_enough);
+        due
+    }
+
+    fn next_id(&self) -> u64 {
+        let mut kept = self.kept();
+        kept.ids += 1;
+        kept.ids
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        lock(&self.kept)
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("turns", &self.turns.available_permits())
+            .field("idle", &self.kept().idle.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// === Line ===
+
+impl Line {
+    /// Sends. The future gives the request back if it was not written.
+    pub(super) fn send(
+        &mut self,
+        request: http::Request<Sending>,
+    ) -> impl Future<Output = Exchanged> + Send + 'static + use<> {
+        self.sender.try_send_request(request)
+    }
+
+    /// The head of an answer is there: the line's own task waits for the end of it, which `deadline` bounds, and keeps
+    /// the line if it is clean then. One whose answer is not read to its end, hyper closes.
+    pub(super) fn answering(self, turn: Turn, deadline: Deadline) {
+        let back = self.back.clone();
+        let until = clock::instant(deadline) + GOODBYE;
+        // Its task is gone if this fails, and so is the connection.
+        let _ = back.try_send(Answering { line: self, turn, until });
+    }
+}
+
+async fn drive_line(
+    connection: http1::Connection<Io, Sending>,
+    mut answering: mpsc::Receiver<Answering>,
+    pool: Weak<Pool>,
+    id: u64,
+    idle_timeout: Duration,
+) {
+    let mut connection = pin!(connection);
+    let mut idle_until = None;
+    loop {
+        tokio::select! {
+            biased;
+            ended = &mut connection => {
+                said(ended);
+                break;
+            }
+            Some(Answering { mut line, turn, until }) = answering.recv() => {
+                let settled = timeout_at(until, poll_fn(|cx| line.sender.poll_ready(cx)));
+                tokio::select! {
+                    biased;
+                    ended = &mut connection => {
+                        said(ended);
+                        break;
+                    }
+                    settled = settled => {
+                        let (Ok(Ok(())), Some(pool)) = (settled, pool.upgrade()) else { break };
+                        pool.keep(line);
+                        idle_until = Some(clock::instant(Deadline::after(clock::now(), idle_timeout)));
+                        drop(turn); // only now, so that who is next finds it
+                    }
+                }
+            }
+            () = until(idle_until) => {
+                idle_until = None;
+                if pool.upgrade().and_then(|pool| pool.remove_idle(id)).is_some() {
+                    break;
+                }
+            }
+        }
+    }
+    drop(pool.upgrade().and_then(|pool| pool.remove_idle(id)));
+}
+
+/// Waits until then, or for good.
+async fn until(then: Option<Instant>) {
+    match then {
+        Some(then) => tokio::time::sleep_until(then).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn said(ended: hyper::Result<()>) {
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+// === Shared ===
+
+impl Shared {
+    /// Waits until a stream may be free.
+    pub(super) async fn freed(&self) {
+        self.freed.notified().await;
+    }
+
+    fn max_streams(&self) -> usize {
+        let peers = lock(&self.connection).as_ref().map(|connection| connection.current_max_send_streams());
+        // A peer that allows none for now is waited for by hyper: nobody would wake us here.
+        peers.unwrap_or(1).max(1)
+    }
+}
+
+async fn drive_shared(
+    connection: Arc<Mutex<Option<Http2>>>,
+    closing: CancellationToken,
+    tasks: Tasks,
+    pool: Weak<Pool>,
+    id: u64,
+    idle_timeout: Duration,
+) {
+    let mut ended = pin!(poll_fn(|cx| match lock(&connection).as_mut() {
+        Some(connection) => connection.as_mut().poll(cx),
+        None => Poll::Ready(Ok(())),
+    }));
+    let mut due = Deadline::after(clock::now(), idle_timeout);
+    loop {
+        tokio::select! {
+            biased;
+            ended = &mut ended => {
+                said(ended);
+                break;
+            }
+            () = closing.cancelled() => break,
+            () = tokio::time::sleep_until(clock::instant(due)) => {
+                let Some(pool) = pool.upgrade() else { break };
+                due = pool.forget_idle(id, idle_timeout);
+                if due.is_past(clock::now()) {
+                    break;
+                }
+            }
+        }
+    }
+    if let Some(pool) = pool.upgrade() {
+        pool.forget(id);
+    }
+    // The calls that are still on it go on, each to its own deadline; then there is a moment for resets to leave.
+    if !closing.is_cancelled() && !tasks.tracker.is_empty() {
+        tokio::select! {
+            () = closing.cancelled() => {}
+            () = wait_for(&tasks.tracker) => {}
+        }
+    }
+    drop(lock(&connection).take());
+    let _ = timeout(GOODBYE, wait_for(&tasks.tracker)).await;
+    tasks.cut.cancel();
+}
+
+async fn wait_for(tracker: &TaskTracker) {
+    tracker.close();
+    tracker.wait().await;
+}
+
+// === Stream ===
+
+impl Stream {
+    /// Sends. The future gives the request back if it was not written.
+    pub(super) fn send(
+        &mut self,
+        request: http::Request<Sending>,
+    ) -> impl Future<Output = Exchanged> + Send + 'static + use<> {
+        self.connection.sender.clone().try_send_request(request)
+    }
+
+    /// No new calls on this connection; it ends with the last of those that are on it.
+    pub(super) fn retire(&self) {
+        if let Some(pool) = self.connection.pool.upgrade() {
+            pool.forget(self.connection.id);
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        *lock(&self.connection.used) = clock::now();
+        self.connection.streams.fetch_sub(1, Ordering::AcqRel);
+        self.connection.freed.notify_one();
+    }
+}
+
+// === Tasks ===
+
+impl<F> hyper::rt::Executor<F> for Tasks
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, work: F) {
+        let cut = self.cut.clone();
+        self.tracker.spawn(async move {
+            let _ = cut.run_until_cancelled_owned(work).await;
+        });
+    }
+}

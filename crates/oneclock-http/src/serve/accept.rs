@@ -1,0 +1,183 @@
+//! Accepting until told to stop, then draining (contract X10).
+//!
+//! Decides the order: stop accepting, close what is idle, let live work go on for the grace, end it, give its answers a
+//! moment to get out, wait for what must finish. Accepting is never ended by a connection that failed.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use oneclock::Shutdown;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinError;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
+use tower_service::Service;
+
+use super::connection::{self, Terms};
+use super::listener::Listener;
+use crate::body::BoxError;
+
+/// How long accepting rests after an error that the next attempt would meet again (no descriptors, no memory).
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// When the server is to stop, and how long its live work may then go on.
+pub(super) struct Stop {
+    pub(super) signal: Pin<Box<dyn Future<Output = ()> + Send>>,
+    pub(super) grace: Duration,
+}
+
+/// Aborts what is left when it is dropped.
+type Connections = FuturesUnordered<AbortOnDropHandle<()>>;
+
+/// Gives out connections, no more than there are places.
+struct Door<L> {
+    listener: L,
+    places: Arc<Semaphore>,
+    rest_until: Option<Instant>,
+}
+
+struct Admitted<Io> {
+    io: Io,
+    peer: Option<SocketAddr>,
+    place: OwnedSemaphorePermit,
+}
+
+pub(super) async fn run<L, S, B>(listener: L, service: S, terms: Arc<Terms>, stop: Option<Stop>) -> io::Result<()>
+where
+    L: Listener,
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let shutdown = terms.shutdown.clone();
+    let (mut signal, grace) = match stop {
+        Some(stop) => (stop.signal, Some(stop.grace)),
+        None => (Box::pin(std::future::pending()) as Pin<Box<dyn Future<Output = ()> + Send>>, None),
+    };
+    let places = terms.limits.max_connections.clamp(1, Semaphore::MAX_PERMITS);
+    let mut door = Door { listener, places: Arc::new(Semaphore::new(places)), rest_until: None };
+    let mut connections = Connections::new();
+
+    let stopped = loop {
+        let admitted = tokio::select! {
+            biased;
+            () = shutdown.signalled() => break Ok(()),
+            () = &mut signal => break Ok(()),
+            Some(over) = connections.next(), if !connections.is_empty() => {
+                tell(over);
+                continue;
+            }
+            admitted = door.admit() => admitted,
+        };
+        match admitted {
+            Ok(Admitted { io, peer, place }) => {
+                let served = connection::serve::<L, S, B>(io, peer, service.clone(), Arc::clone(&terms));
+                let task = shutdown.spawn(async move {
+                    served.await;
+                    drop(place);
+                });
+                connections.push(AbortOnDropHandle::new(task));
+            }
+            Err(broken) => break Err(broken),
+        }
+    };
+    drop(door); // new connections are refused, not left hanging in the backlog
+    drain(&shutdown, connections, grace).await;
+    stopped
+}
+
+/// What is idle closes by itself once it was signalled; each connection ends itself soon after the grace.
+async fn drain(shutdown: &Shutdown, mut connections: Connections, grace: Option<Duration>) {
+    let began = Instant::now();
+    shutdown.signal();
+    let mut grace_over = std::pin::pin!(async {
+        match grace {
+            Some(grace) => sleep(grace).await,
+            None => shutdown.grace_over().await, // whoever shares the shutdown decides
+        }
+    });
+    let mut is_over = false;
+    loop {
+        tokio::select! {
+            biased;
+            over = connections.next() => match over {
+                Some(over) => tell(over),
+                None => break,
+            },
+            () = &mut grace_over, if !is_over => {
+                is_over = true;
+                shutdown.end_grace();
+            }
+        }
+    }
+    // Without a grace of our own the shutdown is drained by whoever shares it.
+    if let Some(grace) = grace {
+        shutdown.drain(grace.saturating_sub(began.elapsed())).await;
+    }
+}
+
+fn tell(over: Result<(), JoinError>) {
+    match over {
+        Ok(()) => {}
+        Err(error) if error.is_panic() => tracing::error!(%error, "a handler panicked, its connection is closed"),
+        Err(_) => {} // the runtime is shutting down
+    }
+}
+
+// === Door ===
+
+impl<L: Listener> Door<L> {
+    /// The next connection, once there is a place for it.
+    ///
+    /// # Errors
+    /// The listener is broken for good.
+    ///
+    /// # Cancel safety
+    /// A place that was taken is given back, and a rest that was begun goes on.
+    async fn admit(&mut self) -> io::Result<Admitted<L::Io>> {
+        let Ok(place) = Arc::clone(&self.places).acquire_owned().await else {
+            return Err(io::ErrorKind::BrokenPipe.into()); // nobody closes it
+        };
+        loop {
+            if let Some(until) = self.rest_until {
+                sleep_until(until).await;
+                self.rest_until = None;
+            }
+            match self.listener.accept().await {
+                Ok((io, peer)) => return Ok(Admitted { io, peer, place }),
+                Err(error) if is_for_good(&error) => return Err(error),
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, pause = ?PAUSE, "accepting failed, trying again");
+                    self.rest_until = Some(Instant::now() + PAUSE);
+                }
+            }
+        }
+    }
+}
+
+/// The peer gave up before we got to it.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+fn is_for_good(error: &io::Error) -> bool {
+    /// `EBADF`, the same number on every Unix.
+    const NO_SUCH_DESCRIPTOR: i32 = 9;
+    let no_such_descriptor = cfg!(unix) && error.raw_os_error() == Some(NO_SUCH_DESCRIPTOR);
+    // `InvalidInput` is a socket that does not listen, or no longer.
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::InvalidInput) || no_such_descriptor
+}

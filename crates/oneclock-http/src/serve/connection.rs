@@ -1,0 +1,266 @@
+//! One connection, from its acceptance to its end.
+//!
+//! Decides in which order its ends are looked at: hyper first, so that what is ready is delivered; then the peer's
+//! leaving, the shutdown, the timers. Whatever ends it, hyper's future is dropped here, which drops the handlers, and the
+//! stream tasks are gone before this returns.
+
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use oneclock::{Shutdown, clock};
+use oneclock_core::{Deadline, Ending, Trust};
+use tokio::time::{Sleep, sleep_until};
+use tower_service::Service;
+
+use super::limits::Limits;
+use super::link::Link;
+use super::listener::Listener;
+use super::service::Stamping;
+use super::streams::{Spawner, Streams};
+use super::wire::Wire;
+use crate::body::BoxError;
+use crate::exchange::Exchange;
+
+/// How long answers have to reach the socket once their operations were ended by a shutdown.
+const FLUSH: Duration = Duration::from_millis(500);
+
+/// Streams that the peer opened and reset before we saw them, and streams that we reset for its mistakes: beyond this
+/// many an HTTP/2 connection is ended with ENHANCE_YOUR_CALM (rapid reset, CVE-2023-44487; MadeYouReset, CVE-2025-8671).
+const RESETS: usize = 20;
+const MISTAKES: usize = 256;
+
+/// The smallest buffer that hyper accepts for HTTP/1, in bytes.
+const LEAST_BUFFER: usize = 8192;
+
+/// What all connections of a server share.
+#[derive(Debug)]
+pub(super) struct Terms {
+    pub(super) limits: Arc<Limits>,
+    pub(super) trust: Trust,
+    pub(super) half_close: bool,
+    pub(super) shutdown: Shutdown,
+}
+
+/// Why a connection is over.
+#[derive(Debug)]
+enum Over {
+    /// Hyper is done with it.
+    Served(Result<(), BoxError>),
+    /// The answer that was being written has run out of time.
+    OutOfTime(Ending),
+    /// The peer left while it had a request with us.
+    PeerLeft,
+    /// It took too long: for a head, or to finish after the end of the grace.
+    TooLong(&'static str),
+}
+
+/// The one timer of a connection, and what it is for.
+struct Clock {
+    timer: Pin<Box<Sleep>>,
+    hard_end: Option<Deadline>,
+}
+
+/// What to do, and when.
+enum Due {
+    Close(Deadline),
+    Cut(Deadline, &'static str),
+    Nothing,
+}
+
+/// Serves one connection to its end.
+pub(super) async fn serve<L, S, B>(io: L::Io, peer: Option<SocketAddr>, service: S, terms: Arc<Terms>)
+where
+    L: Listener,
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let limits = &terms.limits;
+    let link = Arc::new(Link::new(terms.trust, peer, terms.shutdown.clone()));
+    let mut left = pin!(L::peer_left(&io, terms.half_close));
+    let mut peer_left = false;
+
+    let streams = Streams::default();
+    let http = protocols(limits, terms.half_close, streams.spawner(limits.write_progress));
+    let wire = Wire::<L>::new(io, Arc::clone(&link), Arc::clone(limits));
+    let stamping = Stamping { service, link: Arc::clone(&link) };
+    let mut connection = Box::pin(http.serve_connection_with_upgrades(TokioIo::new(wire), stamping));
+    let asked = Arc::clone(&link);
+    let mut told = false;
+    let mut served = Box::pin(Exchange::guard(poll_fn(move |cx| {
+        if !told && asked.closing.is_set() {
+            told = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        connection.as_mut().poll(cx)
+    })));
+
+    let mut signalled = pin!(terms.shutdown.signalled());
+    let mut grace_over = pin!(terms.shutdown.grace_over());
+    let mut grace_is_over = false;
+    let mut clock = Clock::new(limits);
+
+    let over = poll_fn(|cx| {
+        loop {
+            match served.as_mut().poll(cx) {
+                Poll::Ready(Ok(served)) => return Poll::Ready(Over::Served(served)),
+                Poll::Ready(Err(ending)) => return Poll::Ready(Over::OutOfTime(ending)),
+                Poll::Pending => {}
+            }
+            peer_left = peer_left || left.as_mut().poll(cx).is_ready();
+            if peer_left && link.is_busy() {
+                return Poll::Ready(Over::PeerLeft);
+            }
+            if !grace_is_over && grace_over.as_mut().poll(cx).is_ready() {
+                grace_is_over = true;
+                clock.end_hard(FLUSH);
+            }
+            if !link.closing.is_set() && signalled.as_mut().poll(cx).is_ready() {
+                if !link.is_busy() && !link.stalled.is_set() {
+                    link.may_be_sending.set(false); // idle: whatever comes now is another request, not an upload
+                }
+                link.closing.set(true);
+                continue; // hyper has to hear of it
+            }
+            return match clock.poll(&link, limits, cx) {
+                Poll::Ready(Some(why)) => Poll::Ready(Over::TooLong(why)),
+                Poll::Ready(None) => {
+                    link.closing.set(true);
+                    clock.end_hard(limits.linger.saturating_add(FLUSH));
+                    continue;
+                }
+                Poll::Pending => Poll::Pending,
+            };
+        }
+    })
+    .await;
+
+    if over.is_cut_off(&link) {
+        link.cut_off.set(true);
+    }
+    over.tell(peer);
+    drop(served);
+    streams.end().await;
+}
+
+fn protocols(limits: &Limits, half_close: bool, spawner: Spawner) -> auto::Builder<Spawner> {
+    let head = usize::try_from(limits.max_header_list).unwrap_or(usize::MAX);
+    let mut http = auto::Builder::new(spawner);
+    http.http1()
+        .timer(TokioTimer::new())
+        // Hyper's own timer also bounds how long a connection may be idle, and does not run before the protocol is
+        // known. Ours tells the two apart.
+        .header_read_timeout(None)
+        .half_close(half_close)
+        .max_headers(limits.max_headers)
+        .max_buf_size(head.max(LEAST_BUFFER));
+    http.http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(limits.write_progress)
+        .keep_alive_timeout(limits.write_progress)
+        .max_concurrent_streams(limits.max_concurrent_streams)
+        .max_header_list_size(limits.max_header_list)
+        .max_send_buf_size(limits.max_send_buffer)
+        .max_pending_accept_reset_streams(RESETS)
+        .max_local_error_reset_streams(MISTAKES);
+    http
+}
+
+// === Over ===
+
+impl Over {
+    /// Whether the peer must see that an answer is not complete. A plain close would do for chunks and for a known
+    /// length, but not for an answer that ends with its connection.
+    fn is_cut_off(&self, link: &Link) -> bool {
+        match self {
+            Self::OutOfTime(_) => true,
+            Self::Served(Err(error)) => error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_user),
+            Self::TooLong(_) => link.is_busy(),
+            Self::Served(Ok(())) | Self::PeerLeft => false,
+        }
+    }
+
+    fn tell(&self, peer: Option<SocketAddr>) {
+        match self {
+            Self::Served(Ok(())) => {}
+            Self::Served(Err(error)) => tracing::debug!(?peer, error = %error, "connection failed"),
+            Self::OutOfTime(ending) => tracing::debug!(?peer, %ending, "connection closed in the middle of an answer"),
+            Self::PeerLeft => tracing::debug!(?peer, "the peer left while its request was being served"),
+            Self::TooLong(why) => tracing::debug!(?peer, why, "connection closed"),
+        }
+    }
+}
+
+// === Clock ===
+
+impl Clock {
+    fn new(limits: &Limits) -> Self {
+        let first = Deadline::after(clock::now(), limits.header_read_timeout);
+        Self { timer: Box::pin(sleep_until(clock::instant(first))), hard_end: None }
+    }
+
+    /// From now on it has at most `span`.
+    fn end_hard(&mut self, span: Duration) {
+        let end = Deadline::after(clock::now(), span);
+        self.hard_end = Some(self.hard_end.map_or(end, |earlier| earlier.earliest(end)));
+    }
+
+    fn due(&self, link: &Link, limits: &Limits) -> Due {
+        if let Some(end) = self.hard_end {
+            return Due::Cut(end, "it had to end");
+        }
+        if link.is_busy() || link.stalled.is_set() || link.lingering.is_set() {
+            return Due::Nothing; // each has a bound of its own
+        }
+        match link.head_since() {
+            Some(since) => Due::Cut(Deadline::after(since, limits.header_read_timeout), "no head (header_read_timeout)"),
+            None if link.closing.is_set() => Due::Nothing,
+            None => Due::Close(Deadline::after(link.idle_since(), limits.idle)),
+        }
+    }
+
+    /// Ready with why it is cut, or with `None` if it is to be closed in order.
+    ///
+    /// The timer is moved only when it would fire too late; too early, it asks again.
+    fn poll(&mut self, link: &Link, limits: &Limits, cx: &mut Context<'_>) -> Poll<Option<&'static str>> {
+        loop {
+            let due = self.due(link, limits);
+            let (at, result) = match due {
+                Due::Close(at) => (at, None),
+                Due::Cut(at, why) => (at, Some(why)),
+                // Looks again, should a stream end without a word to this task.
+                Due::Nothing => {
+                    if self.timer.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    let again = limits.idle.max(FLUSH);
+                    self.timer.as_mut().reset(clock::instant(Deadline::after(clock::now(), again)));
+                    continue;
+                }
+            };
+            let instant = clock::instant(at);
+            if self.timer.deadline() > instant {
+                self.timer.as_mut().reset(instant);
+            }
+            if self.timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            if at.is_past(clock::now()) {
+                return Poll::Ready(result);
+            }
+            self.timer.as_mut().reset(instant);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What the parts of one connection know of each other: the socket, the service, the loop that ends it.
+//!
+//! Deliberately no lock: each fact is one number, and on HTTP/1 all parts run in one task.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+
+use oneclock::{Shutdown, clock};
+use oneclock_core::{Tick, Trust};
+
+use crate::arrival::Arrival;
+
+/// The facts of one connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    trust: Trust,
+    peer: Option<SocketAddr>,
+    pub(super) shutdown: Shutdown,
+    in_flight: AtomicUsize,
+    idle_since: AtomicU64, // nanoseconds of a tick
+    head_since: AtomicU64, // the same; zero: no head is being read
+    speaks: AtomicU8,
+    /// Bytes came after the last head that has no body: more may be on its way.
+    pub(super) may_be_sending: Flag,
+    /// A write is pending.
+    pub(super) stalled: Flag,
+    /// Hyper is done with it; what is left is the polite end.
+    pub(super) lingering: Flag,
+    /// No further request, close when idle.
+    pub(super) closing: Flag,
+    /// Cut off in the middle: reset it rather than close it.
+    pub(super) cut_off: Flag,
+}
+
+/// Which protocol the peer speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Speaks {
+    NotKnown,
+    Http1,
+    Http2,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Flag(AtomicBool);
+
+/// One request whose answer is not handed over; over when dropped.
+#[derive(Debug)]
+pub(super) struct InFlight(Arc<Link>);
+
+// === Link ===
+
+impl Link {
+    pub(super) fn new(trust: Trust, peer: Option<SocketAddr>, shutdown: Shutdown) -> Self {
+        let now = clock::now().as_nanos();
+        Self {
+            trust,
+            peer,
+            shutdown,
+            in_flight: AtomicUsize::new(0),
+            idle_since: AtomicU64::new(now),
+            head_since: AtomicU64::new(now),
+            speaks: AtomicU8::new(0),
+            may_be_sending: Flag::default(),
+            stalled: Flag::default(),
+            lingering: Flag::default(),
+            closing: Flag::default(),
+            cut_off: Flag::default(),
+        }
+    }
+
+    /// A head was read.
+    pub(super) fn arrived(self: &Arc<Self>, has_body: bool) -> (Arrival, InFlight) {
+        let at = clock::now();
+        self.in_flight.fetch_add(1, Ordering::AcqRel);
+        self.head_since.store(0, Ordering::Relaxed);
+        self.may_be_sending.set(has_body);
+        (Arrival::new(at, self.trust, self.peer, self.shutdown.clone()), InFlight(Arc::clone(self)))
+    }
+
+    /// Bytes were read that may be the beginning of a head.
+    pub(super) fn received(&self) {
+        self.may_be_sending.set(true);
+        if self.head_since.load(Ordering::Relaxed) == 0 && !self.is_busy() && self.speaks() != Speaks::Http2 {
+            self.head_since.store(clock::now().as_nanos().max(1), Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.in_flight.load(Ordering::Acquire) > 0
+    }
+
+    pub(super) fn head_since(&self) -> Option<Tick> {
+        match self.head_since.load(Ordering::Relaxed) {
+            0 => None,
+            since => Some(Tick::from_nanos(since)),
+        }
+    }
+
+    pub(super) fn idle_since(&self) -> Tick {
+        Tick::from_nanos(self.idle_since.load(Ordering::Acquire))
+    }
+
+    pub(super) fn speaks(&self) -> Speaks {
+        match self.speaks.load(Ordering::Relaxed) {
+            1 => Speaks::Http1,
+            2 => Speaks::Http2,
+            _ => Speaks::NotKnown,
+        }
+    }
+
+    pub(super) fn set_speaks(&self, speaks: Speaks) {
+        self.speaks.store(speaks as u8, Ordering::Relaxed);
+        if speaks == Speaks::Http2 {
+            self.head_since.store(0, Ordering::Relaxed); // from here on its bytes are frames
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        // The time first: whoever sees that nothing is in flight sees since when.
+        self.0.idle_since.store(clock::now().as_nanos(), Ordering::Release);
+        self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+// === Flag ===
+
+impl Flag {
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set(&self, to: bool) {
+        self.0.store(to, Ordering::Release);
+    }
+}

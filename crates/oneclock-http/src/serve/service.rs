@@ -1,0 +1,142 @@
+//! The service as hyper calls it: each request is stamped on arrival, each answer counted until it is handed over.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{Request, Response, Version};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::link::{InFlight, Link};
+use super::streams::Pace;
+
+/// What an HTTP/2 stream hands over at once: the unit in which its peer's progress is judged, and h2's own frame size.
+const PIECE: usize = 16 * 1024;
+
+pub(super) struct Stamping<S> {
+    pub(super) service: S,
+    pub(super) link: Arc<Link>,
+}
+
+pin_project! {
+    /// Waits for the service to be ready, where the wait is counted, then for its answer.
+    #[project = AnsweringProj]
+    pub(super) struct Answering<S: Service<Request<Incoming>>> {
+        service: S,
+        request: Option<Request<Incoming>>,
+        #[pin]
+        answer: Option<S::Future>,
+        in_flight: Option<InFlight>,
+        http2: bool,
+    }
+}
+
+pin_project! {
+    /// The body of an answer on its way out.
+    pub(super) struct Outgoing<B> {
+        #[pin]
+        body: B,
+        rest: Bytes, // of a frame that was larger than a piece
+        pace: Option<Pace>, // HTTP/2 only: HTTP/1 has its connection to itself
+        in_flight: Option<InFlight>,
+    }
+}
+
+// === Stamping ===
+
+impl<S, B> hyper::service::Service<Request<Incoming>> for Stamping<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone,
+    B: Body<Data = Bytes>,
+{
+    type Response = Response<Outgoing<B>>;
+    type Error = S::Error;
+    type Future = Answering<S>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let (arrival, in_flight) = self.link.arrived(!request.body().is_end_stream());
+        request.extensions_mut().insert(arrival);
+        let http2 = request.version() == Version::HTTP_2;
+        let service = self.service.clone();
+        Answering { service, request: Some(request), answer: None, in_flight: Some(in_flight), http2 }
+    }
+}
+
+// === Answering ===
+
+impl<S, B> Future for Answering<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>>,
+{
+    type Output = Result<Response<Outgoing<B>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if this.request.is_some() {
+            ready!(this.service.poll_ready(cx))?;
+            if let Some(request) = this.request.take() {
+                this.answer.set(Some(this.service.call(request)));
+            }
+        }
+        let Some(answer) = this.answer.as_mut().as_pin_mut() else { return Poll::Pending };
+        let response = ready!(answer.poll(cx))?;
+        let in_flight = this.in_flight.take();
+        let pace = if *this.http2 { Pace::current() } else { None };
+        Poll::Ready(Ok(response.map(|body| Outgoing { body, rest: Bytes::new(), pace, in_flight })))
+    }
+}
+
+// === Outgoing ===
+
+impl<B> Body for Outgoing<B>
+where
+    B: Body<Data = Bytes>,
+{
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.project();
+        let Some(pace) = this.pace else { return this.body.poll_frame(cx) };
+        pace.asked();
+        if this.rest.is_empty() {
+            match ready!(this.body.poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) if data.is_empty() => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                    Ok(data) => *this.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                other => return Poll::Ready(other),
+            }
+        }
+        pace.handed();
+        let piece = this.rest.split_to(this.rest.len().min(PIECE));
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = self.body.size_hint();
+        let rest = self.rest.len() as u64;
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint.set_lower(hint.lower().saturating_add(rest));
+        hint
+    }
+}
+
+impl<B> fmt::Debug for Outgoing<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outgoing").finish_non_exhaustive()
+    }
+}

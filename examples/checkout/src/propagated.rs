@@ -1,0 +1,214 @@
+//! The shop with one budget: the same services, the same work, the same threads; every layer spends from the tap's time.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::routing::get;
+use bytes::Bytes;
+use oneclock::events::{Event, Observer};
+use oneclock::{Ended, Shutdown};
+use oneclock_axum::{Op, PolicyExt as _, Problem};
+use oneclock_core::{Ledger, Name, Policy, Stage, Tick, Trust};
+use oneclock_http::{Client, collect, serve};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::report::Node;
+use crate::story::Story;
+use crate::witness::{TRY, Try, Witness};
+use crate::{BoxError, ShopClosed, app};
+
+/// The three services.
+pub(crate) struct Shop {
+    pub(crate) app: Client,
+    ledgers: Arc<Ledgers>,
+    shutdown: Shutdown,
+    servers: JoinSet<()>,
+}
+
+#[derive(Clone)]
+struct Next {
+    client: Client,
+    path: &'static str,
+}
+
+#[derive(Clone)]
+struct Pricing {
+    story: Story,
+    witness: Arc<Witness>,
+    workers: Arc<Semaphore>,
+}
+
+/// Keeps the last ledger of each service.
+#[derive(Default)]
+struct Ledgers(Mutex<Vec<(Name, Account)>>);
+
+struct Account {
+    ledger: Ledger,
+    took: Duration,
+    budget: Duration,
+    ended: Option<String>,
+}
+
+pub(crate) async fn open(story: &Story, witness: &Arc<Witness>) -> Result<Shop, ShopClosed> {
+    let ledgers = Arc::new(Ledgers::default());
+    let shutdown = Shutdown::new();
+    let mut servers = JoinSet::new();
+    let mut start = async |name: &'static str, app: Router, trust: Trust, limit: Duration| {
+        let policy = Policy::named(name).when_absent(story.patience).ceiling(limit).build()?;
+        let app = app.layer(policy.layer().observed_by(ledgers.clone()));
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let server = serve(listener, app).trust(trust).on(shutdown.clone());
+        servers.spawn(async move {
+            // Runs until the shutdown; there is nobody left to tell of an error then.
+            let _ = server.await;
+        });
+        Ok::<_, BoxError>(url)
+    };
+    let shop = async {
+        let pricing = Pricing {
+            story: story.clone(),
+            witness: Arc::clone(witness),
+            workers: Arc::new(Semaphore::new(story.workers)),
+        };
+        let pricing = Router::new().route("/price", get(price)).with_state(pricing);
+        let pricing = start("pricing", pricing, Trust::Inside, story.services).await?;
+
+        let next = Next { client: client("pricing", &pricing)?, path: "/price" };
+        let order = Router::new().route("/order", get(pass_on)).with_state(next);
+        let order = start("order", order, Trust::Inside, story.services).await?;
+
+        let next = Next { client: client("order", &order)?, path: "/order" };
+        let gateway = Router::new().route("/checkout", get(pass_on)).with_state(next);
+        let gateway = start("gateway", gateway, Trust::Outside, story.gateway).await?;
+        client("gateway", &gateway)
+    };
+    let app = shop.await.map_err(|source| ShopClosed { what: "a service did not start", source })?;
+    Ok(Shop { app, ledgers, shutdown, servers })
+}
+
+fn client(name: &'static str, url: &str) -> Result<Client, BoxError> {
+    Ok(Client::builder(name, url).trust(Trust::Inside).build()?)
+}
+
+/// Gateway and order: ask the next service, pass its answer on.
+async fn pass_on(Op(_op): Op, State(next): State<Next>, headers: HeaderMap) -> Result<Bytes, Problem> {
+    ask(&next.client, next.path, Try::of(&headers)).await
+}
+
+/// One call within the current operation's budget.
+pub(crate) async fn ask(client: &Client, path: &str, of: Try) -> Result<Bytes, Problem> {
+    let request = http::Request::get(path).header(TRY, of.to_field()).body(http_body_util::Empty::<Bytes>::new());
+    let request = request.map_err(|error| Problem::internal(&error))?;
+    let response = client.request(request).await?;
+    if !response.status().is_success() {
+        return Err(Problem(oneclock_http::Problem::call_failed()));
+    }
+    collect(response.into_body(), 1_024).await.map_err(|error| Problem::internal(&error))
+}
+
+/// Pricing: waits for a worker within the budget, then works on a blocking thread, and looks up between its steps.
+async fn price(Op(op): Op, State(pricing): State<Pricing>, headers: HeaderMap) -> Result<&'static str, Problem> {
+    let of = Try::of(&headers);
+    let waiting = op.spend("workers", Stage::Pool);
+    let worker = Arc::clone(&pricing.workers).acquire_owned().await.map_err(|error| Problem::internal(&error))?;
+    drop(waiting);
+    let takes = match of {
+        Try::TYPICAL => pricing.story.slow,
+        _ => pricing.story.price_takes(pricing.witness.into_the_load()),
+    };
+    let working = pricing.witness.begins(of);
+    let priced = op.spawn_blocking("rules", move |op| {
+        let _worker = worker;
+        let step = Duration::from_millis(2);
+        let mut left = takes;
+        while !left.is_zero() {
+            op.checkpoint()?;
+            std::thread::sleep(step.min(left));
+            left = left.saturating_sub(step);
+        }
+        working.finished();
+        Ok::<_, Ended>("12.90")
+    });
+    Ok(priced.await??)
+}
+
+// === Shop ===
+
+impl Shop {
+    /// One more tap while pricing is slow, alone, so that its ledger can be told as a tree.
+    pub(crate) async fn typical_ledger(&self, story: &Story) -> Option<Node> {
+        self.ledgers.lock().clear();
+        app::one_typical_tap(story, self).await;
+        // The services end a little after the app has left.
+        for _ in 0..50 {
+            if self.ledgers.lock().len() >= 3 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let ledgers = self.ledgers.lock();
+        node_of(&ledgers, "gateway")
+    }
+
+    pub(crate) async fn close(mut self) {
+        self.shutdown.signal();
+        while self.servers.join_next().await.is_some() {}
+    }
+}
+
+/// The account of a service, with the accounts of the services it called in their places.
+fn node_of(ledgers: &[(Name, Account)], service: &str) -> Option<Node> {
+    let (_, account) = ledgers.iter().find(|(name, _)| *name == service)?;
+    let ledger = &account.ledger;
+    let ended = ledger.began() + account.took;
+    let mut node = Node::new(service, account.took);
+    node.budget = Some(account.budget);
+    node.ended = account.ended.clone();
+    for (id, entry) in ledger.parts_of(None) {
+        let until = entry.ended.unwrap_or(ended);
+        let mut child = Node::new(entry.name.as_str(), until.since(entry.began));
+        child.left = Some(account.budget.saturating_sub(until.since(ledger.began())));
+        child.parts = match node_of(ledgers, entry.name.as_str()) {
+            Some(callee) => vec![callee],
+            None => ledger.parts_of(Some(id)).map(|(_, part)| stage_node(part, ended)).collect(),
+        };
+        node.parts.push(child);
+    }
+    Some(node)
+}
+
+fn stage_node(part: &oneclock_core::ledger::Entry, ended: Tick) -> Node {
+    Node::new(part.name.as_str(), part.ended.unwrap_or(ended).since(part.began))
+}
+
+// === Ledgers ===
+
+impl Ledgers {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Name, Account)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for Ledgers {
+    fn on(&self, event: &Event<'_>) {
+        let Event::Ended(ended) = event else { return };
+        if ended.kind != oneclock::operation::Kind::Request {
+            return;
+        }
+        let account = Account {
+            ledger: ended.ledger.clone(),
+            took: ended.elapsed,
+            budget: ended.bound.limit,
+            ended: ended.ending.map(|ending| ending.to_string()),
+        };
+        let mut ledgers = self.lock();
+        ledgers.retain(|(name, _)| name != ended.operation);
+        ledgers.push((ended.operation.clone(), account));
+    }
+}
