@@ -204,7 +204,7 @@ impl Run {
         for _ in 0..times {
             let mut request = request.clone();
             match self.served {
-                Served::Elsewhere => exchange(&mut service, request).await?,
+                Served::Elsewhere => until_done(pin!(exchange(&mut service, request))).await?,
                 Served::ByUs => {
                     let at = oneclock::clock::now();
                     request.extensions_mut().insert(Arrival::new(at, Trust::Inside, None, shutdown.clone()));
@@ -294,7 +294,7 @@ where
     A::Error: Into<Failed>,
 {
     let future = service.ready().await.map_err(Into::into)?.call(request);
-    let response = until_done(pin!(future)).await.map_err(Into::into)?;
+    let response = future.await.map_err(Into::into)?;
     let (head, mut body) = response.into_parts();
     let mut read = 0;
     while !body.is_end_stream() {

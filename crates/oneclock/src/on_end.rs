@@ -27,6 +27,9 @@ impl Operation {
     /// assert_eq!(was_killed.await.unwrap(), oneclock_core::Cause::Deadline);
     /// # drop(hook); }
     /// ```
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
     pub fn on_end(&self, hook: impl FnOnce(Ending) + Send + 'static) -> OnEnd {
         let operation = self.clone();
         let waiting = tokio::spawn(async move { hook(operation.ended().await) });

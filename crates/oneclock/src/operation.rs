@@ -1,12 +1,12 @@
 //! The operation: one deadline, one cancel tree, one first ending, one ledger.
 //!
 //! Decides how the pieces of the core hang together while work runs: who inherits what, and which ending counts. What a
-//! child may spend is `oneclock_core::grant`'s decision; waiting until an end is [`run`](crate::run)'s.
+//! child may spend is `oneclock_core::grant`'s decision; waiting until an end is [`Run`]'s.
 
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use oneclock_core::ending::Life;
@@ -71,12 +71,12 @@ pub(crate) struct Inner {
     budget: Budget,
     life: Life,
     stage: AtomicU8,
-    token: CancellationToken,
+    token: OnceLock<CancellationToken>, // made for the first that waits: most operations are over before anybody does
     parent: Option<Operation>,
     context: Context,
     ledger: Mutex<Ledger>,
     driven: bool,               // whether a `Driver` decides when it is over
-    told_when_over: AtomicBool, // whether somebody must be: a child, or whoever waits for its end
+    told_when_over: AtomicBool, // whether somebody waits on its token, or it is over
     told: AtomicBool,           // whether its event was sent
 }
 
@@ -109,7 +109,6 @@ impl Operation {
             began: now,
             budget: Budget::begin(BoundBy::Cap, budget, now),
             parent: None,
-            token: CancellationToken::new(),
             context: Context::default(),
             driven: false,
         })
@@ -127,18 +126,13 @@ impl Operation {
         shutdown: Option<&Shutdown>,
         observer: Option<Arc<dyn Observer>>,
     ) -> Driver {
-        let token = match (&within, shutdown) {
-            (Some(outer), _) => outer.child_token(),
-            (None, Some(shutdown)) => shutdown.child_token(),
-            (None, None) => CancellationToken::new(),
-        };
         let budget = within.as_ref().map_or(budget, |outer| budget.shortened(outer.budget()));
         let outer = within.as_ref().map(|outer| &outer.0.context);
         let context = Context {
             observer: observer.or_else(|| outer?.observer.clone()),
             shutdown: shutdown.or_else(|| outer?.shutdown.as_ref()).cloned(),
         };
-        let parts = Parts { name, kind: Kind::Request, began, budget, parent: within, token, context, driven: true };
+        let parts = Parts { name, kind: Kind::Request, began, budget, parent: within, context, driven: true };
         Driver { operation: Self::new(parts) }
     }
 
@@ -157,7 +151,7 @@ impl Operation {
     #[must_use]
     pub fn ended_by(mut self, shutdown: &Shutdown) -> Self {
         if let Some(inner) = Arc::get_mut(&mut self.0) {
-            inner.token = shutdown.child_token();
+            inner.token = OnceLock::new();
             inner.context.shutdown = Some(shutdown.clone());
         }
         self
@@ -201,19 +195,9 @@ impl Operation {
             began: clock::now(),
             budget: budget.shortened(self.budget()),
             parent: Some(self.clone()),
-            token: self.child_token(),
             context: self.0.context.clone(),
             driven,
         })
-    }
-
-    fn child_token(&self) -> CancellationToken {
-        self.tell_when_over();
-        let token = self.0.token.child_token();
-        if self.is_over() {
-            token.cancel(); // it may have closed before it could see that it has a child
-        }
-        token
     }
 
     /// A step of this operation under a bound of its own, which this operation's end does not end.
@@ -234,7 +218,6 @@ impl Operation {
             began: now,
             budget: Budget::begin(BoundBy::Cap, budget, now),
             parent: None,
-            token: CancellationToken::new(),
             context: self.0.context.clone(),
             driven,
         })
@@ -249,7 +232,7 @@ impl Operation {
             budget: parts.budget,
             life: Life::new(),
             stage: AtomicU8::new(Stage::Work.code()),
-            token: parts.token,
+            token: OnceLock::new(),
             parent: parts.parent,
             context: parts.context,
             ledger: Mutex::new(Ledger::new(parts.began)),
@@ -266,7 +249,6 @@ struct Parts {
     began: Tick,
     budget: Budget,
     parent: Option<Operation>,
-    token: CancellationToken,
     context: Context,
     driven: bool,
 }
@@ -342,7 +324,7 @@ impl Operation {
         }
         // Asked together: what is past its deadline is past it, unless its parent is known to have ended before that.
         let past = self.deadline().is_past(now);
-        let cancelled = self.0.token.is_cancelled();
+        let cancelled = self.is_cancelled();
         if !past && !cancelled {
             return None;
         }
@@ -372,7 +354,7 @@ impl Operation {
                 std::future::pending::<()>().await;
             }
             tokio::select! {
-                () = self.0.token.cancelled() => {}
+                () = self.token().cancelled() => {}
                 () = tokio::time::sleep_until(clock::instant(self.deadline())) => {}
             }
         }
@@ -436,7 +418,7 @@ impl Operation {
         let stage = self.stage();
         let first = self.0.life.end(Ending { cause, bound: self.bound().by, stage, at });
         if first {
-            self.0.token.cancel();
+            self.0.wake();
         }
         first
     }
@@ -487,15 +469,28 @@ impl Operation {
         Spending { operation: self.clone(), entry }
     }
 
-    /// Its token, for somebody who waits for its end, also for the end that being done is.
-    pub(crate) fn watched_token(&self) -> &CancellationToken {
-        self.tell_when_over();
-        &self.0.token
+    /// Cancelled once it is over, ended early or done. For whoever waits for that.
+    pub(crate) fn token(&self) -> &CancellationToken {
+        let token = self.0.token.get_or_init(|| match (&self.0.parent, self.0.ending_shutdown()) {
+            (Some(parent), _) => parent.token().child_token(),
+            (None, Some(shutdown)) => shutdown.child_token(),
+            (None, None) => CancellationToken::new(),
+        });
+        // Asked after the swap, not before: of two that swap, the second sees what the first did.
+        self.0.told_when_over.swap(true, Ordering::AcqRel);
+        if self.is_over() {
+            token.cancel();
+        }
+        token
     }
 
-    /// Ask whether it is over after this, not before: of two that swap, the second sees what the first did.
-    fn tell_when_over(&self) {
-        self.0.told_when_over.swap(true, Ordering::AcqRel);
+    /// Whether what it belongs to is over: the operation that it is a part of, or the grace of its shutdown.
+    fn is_cancelled(&self) -> bool {
+        match (self.0.token.get(), &self.0.parent, self.0.ending_shutdown()) {
+            (Some(token), _, _) => token.is_cancelled(),
+            (None, Some(parent), _) => parent.is_over() || parent.is_cancelled(),
+            (None, None, shutdown) => shutdown.is_some_and(Shutdown::is_grace_over),
+        }
     }
 
     pub(crate) fn is_driven(&self) -> bool {
@@ -508,8 +503,11 @@ impl Operation {
 
     /// Ends it with the cause that being dropped before its end has (contract X4). Nothing if it is over.
     pub(crate) fn end_as_dropped(&self) {
+        if self.is_over() {
+            return; // the usual case, which needs no clock
+        }
         let now = clock::now();
-        if self.is_over() || self.ending_at(now).is_some() {
+        if self.ending_at(now).is_some() {
             return;
         }
         let shutting_down = self.0.context.shutdown.as_ref().is_some_and(Shutdown::is_signalled);
@@ -597,15 +595,30 @@ impl Drop for Driver {
 // === Inner ===
 
 impl Inner {
+    /// The shutdown whose grace ends it. Steps apart only remember theirs, for what they begin and for who owns their tasks.
+    fn ending_shutdown(&self) -> Option<&Shutdown> {
+        match self.kind {
+            Kind::Request | Kind::Begun | Kind::Child => self.context.shutdown.as_ref(),
+            Kind::Detached | Kind::MustFinish => None,
+        }
+    }
+
+    /// It is over: whoever waits on its token is woken. Who makes one only now finds out by itself.
+    fn wake(&self) {
+        if self.told_when_over.swap(true, Ordering::AcqRel)
+            && let Some(token) = self.token.get()
+        {
+            token.cancel();
+        }
+    }
+
     /// It is over: nothing below it goes on, and its one event is sent.
     fn close(&self) {
         if self.told.swap(true, Ordering::AcqRel) {
             return;
         }
         LIVE.fetch_sub(1, Ordering::Relaxed);
-        if self.told_when_over.swap(true, Ordering::AcqRel) {
-            self.token.cancel();
-        }
+        self.wake();
         if events::is_observed(self.context.observer.as_ref()) {
             let ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
             let ended = OperationEnded {

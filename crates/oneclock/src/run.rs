@@ -136,7 +136,7 @@ impl Future for EndOf {
         let mut this = self.project();
         if this.timer.is_none() {
             this.timer.set(Some(tokio::time::sleep_until(clock::instant(*this.deadline))));
-            this.cancelled.set(Some(this.operation.watched_token().clone().cancelled_owned()));
+            this.cancelled.set(Some(this.operation.token().clone().cancelled_owned()));
         }
         loop {
             // Asked before each wait, so that what happened between two polls is not slept over.

@@ -90,6 +90,10 @@ impl Shutdown {
         self.end_grace();
     }
 
+    pub(crate) fn is_grace_over(&self) -> bool {
+        self.0.grace_over.is_cancelled()
+    }
+
     pub(crate) fn child_token(&self) -> CancellationToken {
         self.0.grace_over.child_token()
     }

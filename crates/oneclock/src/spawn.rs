@@ -94,6 +94,9 @@ impl Operation {
     /// assert_eq!(words.await.unwrap(), 7);
     /// # }
     /// ```
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
     pub fn spawn<F>(&self, name: impl Into<Name>, work: F) -> Spawned<F::Output>
     where
         F: Future + Send + 'static,
@@ -140,6 +143,9 @@ impl Operation {
     /// assert_eq!(done.await.unwrap().unwrap(), "done");
     /// # }
     /// ```
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
     pub fn spawn_blocking<T: Send + 'static>(
         &self,
         name: impl Into<Name>,

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::independent::{self, plain_client};
 use crate::propagated;
-use crate::story::Story;
+use crate::story::{Story, Tap};
 use crate::witness::{Try, Witness};
 
 /// How one tap went.
@@ -25,18 +25,18 @@ pub(crate) struct Waited {
 /// Every layer has its own limit: the app gives each try its patience, and tries again.
 pub(crate) async fn with_independent_timeouts(
     story: &Story,
-    taps: &[Duration],
+    taps: &[Tap],
     shop: &independent::Shop,
     witness: &Arc<Witness>,
     progress: impl Fn(f64),
 ) -> Vec<Waited> {
     let client = plain_client();
-    let tap = |tap: usize| {
+    let tap = |tap: usize, slow_article: bool| {
         let (client, url, witness) = (client.clone(), shop.gateway.clone(), Arc::clone(witness));
         let (patience, tries) = (story.patience, story.tries);
         async move {
             for number in 1..=tries {
-                let of = Try { tap, number };
+                let of = Try { tap, number, slow_article };
                 let answer = tokio::time::timeout(patience, independent::ask(&client, &url, of)).await;
                 if let Ok(Some(_)) = answer {
                     return true;
@@ -52,15 +52,15 @@ pub(crate) async fn with_independent_timeouts(
 /// The tap has one budget, and everything below spends from it.
 pub(crate) async fn with_one_budget(
     story: &Story,
-    taps: &[Duration],
+    taps: &[Tap],
     shop: &propagated::Shop,
     witness: &Arc<Witness>,
     progress: impl Fn(f64),
 ) -> Vec<Waited> {
-    let tap = |tap: usize| {
+    let tap = |tap: usize, slow_article: bool| {
         let (client, witness, patience) = (shop.app.clone(), Arc::clone(witness), story.patience);
         async move {
-            let of = Try { tap, number: 1 };
+            let of = Try { tap, number: 1, slow_article };
             let operation = Operation::begin("tap", patience);
             let answer = operation.run(propagated::ask(&client, "/checkout", of)).await;
             let answered = matches!(answer, Ok(Ok(_)));
@@ -76,26 +76,27 @@ pub(crate) async fn with_one_budget(
 /// One tap for its ledger's sake, long after the load, at a shop whose pricing is slow.
 pub(crate) async fn one_typical_tap(story: &Story, shop: &propagated::Shop) {
     let operation = Operation::begin("tap", story.patience);
-    let _ = operation.run(propagated::ask(&shop.app, "/checkout", Try::TYPICAL)).await;
+    let of = Try { tap: 0, number: 1, slow_article: true };
+    let _ = operation.run(propagated::ask(&shop.app, "/checkout", of)).await;
 }
 
 async fn drive<F>(
     story: &Story,
-    taps: &[Duration],
+    taps: &[Tap],
     witness: &Arc<Witness>,
     progress: impl Fn(f64),
-    tap: impl Fn(usize) -> F,
+    run: impl Fn(usize, bool) -> F,
 ) -> Vec<Waited>
 where
     F: Future<Output = bool> + Send + 'static,
 {
-    witness.load_begins();
+    witness.load_begins(Duration::ZERO);
     let began = clock::now();
     let mut running = JoinSet::new();
-    for (index, at) in taps.iter().enumerate() {
-        tokio::time::sleep(at.saturating_sub(clock::now().since(began))).await;
-        progress(at.div_duration_f64(story.lasts) * 0.9);
-        let work = tap(index);
+    for (index, tap) in taps.iter().enumerate() {
+        tokio::time::sleep(tap.at.saturating_sub(clock::now().since(began))).await;
+        progress(tap.at.div_duration_f64(story.lasts) * 0.9);
+        let work = run(index, tap.slow_article);
         running.spawn(async move {
             let began = clock::now();
             let answered = work.await;

@@ -53,14 +53,14 @@ pub async fn run(seed: u64, progress: impl Fn(f64) + Send + Sync) -> Result<Repo
     let witness = Arc::new(Witness::default());
     let shop = independent::open(&story, &witness).await?;
     let waits = app::with_independent_timeouts(&story, &taps, &shop, &witness, |done| progress(done / 2.0)).await;
-    let independent = Side::from(&story, &waits, &witness, None);
+    let independent = Side::from(&story, &waits, &witness);
     drop(shop);
 
     let witness = Arc::new(Witness::default());
     let shop = propagated::open(&story, &witness).await?;
     let waits = app::with_one_budget(&story, &taps, &shop, &witness, |done| progress(0.5 + done / 2.0)).await;
-    let ledger = shop.typical_ledger(&story).await;
-    let propagated = Side::from(&story, &waits, &witness, ledger);
+    let mut propagated = Side::from(&story, &waits, &witness);
+    propagated.ledger = shop.typical_ledger(&story, &witness).await;
     shop.close().await;
 
     let scenario = Scenario { name: story.name, scale: story.scale, independent, propagated };

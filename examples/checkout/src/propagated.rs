@@ -11,7 +11,7 @@ use bytes::Bytes;
 use oneclock::events::{Event, Observer};
 use oneclock::{Ended, Shutdown};
 use oneclock_axum::{Op, PolicyExt as _, Problem};
-use oneclock_core::{Ledger, Name, Policy, Stage, Tick, Trust};
+use oneclock_core::{Ledger, Name, Policy, Stage, Trust};
 use oneclock_http::{Client, collect, serve};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -118,10 +118,7 @@ async fn price(Op(op): Op, State(pricing): State<Pricing>, headers: HeaderMap) -
     let waiting = op.spend("workers", Stage::Pool);
     let worker = Arc::clone(&pricing.workers).acquire_owned().await.map_err(|error| Problem::internal(&error))?;
     drop(waiting);
-    let takes = match of {
-        Try::TYPICAL => pricing.story.slow,
-        _ => pricing.story.price_takes(pricing.witness.into_the_load()),
-    };
+    let takes = pricing.story.price_takes(pricing.witness.into_the_load(), of.slow_article);
     let working = pricing.witness.begins(of);
     let priced = op.spawn_blocking("rules", move |op| {
         let _worker = worker;
@@ -142,7 +139,8 @@ async fn price(Op(op): Op, State(pricing): State<Pricing>, headers: HeaderMap) -
 
 impl Shop {
     /// One more tap while pricing is slow, alone, so that its ledger can be told as a tree.
-    pub(crate) async fn typical_ledger(&self, story: &Story) -> Option<Node> {
+    pub(crate) async fn typical_ledger(&self, story: &Story, witness: &Witness) -> Option<Node> {
+        witness.load_begins(story.slow_from);
         self.ledgers.lock().clear();
         app::one_typical_tap(story, self).await;
         // The services end a little after the app has left.
@@ -162,29 +160,24 @@ impl Shop {
     }
 }
 
-/// The account of a service, with the accounts of the services it called in their places.
+/// The account of a service, with those of the services that it called in their places.
 fn node_of(ledgers: &[(Name, Account)], service: &str) -> Option<Node> {
     let (_, account) = ledgers.iter().find(|(name, _)| *name == service)?;
     let ledger = &account.ledger;
-    let ended = ledger.began() + account.took;
+    let until = ledger.began() + account.took;
     let mut node = Node::new(service, account.took);
     node.budget = Some(account.budget);
     node.ended = account.ended.clone();
-    for (id, entry) in ledger.parts_of(None) {
-        let until = entry.ended.unwrap_or(ended);
-        let mut child = Node::new(entry.name.as_str(), until.since(entry.began));
-        child.left = Some(account.budget.saturating_sub(until.since(ledger.began())));
-        child.parts = match node_of(ledgers, entry.name.as_str()) {
-            Some(callee) => vec![callee],
-            None => ledger.parts_of(Some(id)).map(|(_, part)| stage_node(part, ended)).collect(),
-        };
-        node.parts.push(child);
+    for (_, entry) in ledger.parts_of(None) {
+        let ended = entry.ended.unwrap_or(until);
+        let called = node_of(ledgers, entry.name.as_str());
+        let mut part =
+            called.unwrap_or_else(|| Node::new(&format!("{} ({})", entry.name, entry.stage), Duration::ZERO));
+        part.took = ended.since(entry.began);
+        part.left = Some(account.budget.saturating_sub(ended.since(ledger.began())));
+        node.parts.push(part);
     }
     Some(node)
-}
-
-fn stage_node(part: &oneclock_core::ledger::Entry, ended: Tick) -> Node {
-    Node::new(part.name.as_str(), part.ended.unwrap_or(ended).since(part.began))
 }
 
 // === Ledgers ===

@@ -79,7 +79,7 @@ pub struct Node {
 // === Side ===
 
 impl Side {
-    pub(crate) fn from(story: &Story, waits: &[Waited], witness: &Witness, ledger: Option<Node>) -> Self {
+    pub(crate) fn from(story: &Story, waits: &[Waited], witness: &Witness) -> Self {
         let zombies = witness.zombies();
         let in_time = |waited: &&Waited| waited.answered && waited.waited <= story.patience;
         let running = |waited: &Waited| {
@@ -98,7 +98,7 @@ impl Side {
             finished_after_caller_left: zombies.finished,
             finished_after_caller_left_seconds: rounded(zombies.time.as_secs_f64()),
             running_50ms_after_deadline: waits.iter().map(running).sum(),
-            ledger,
+            ledger: None,
         }
     }
 }
@@ -130,24 +130,27 @@ impl Node {
     }
 
     fn line(&self) -> String {
-        let took = format!("{:>4} ms", self.took.as_millis());
-        match (self.budget, self.left) {
-            (Some(budget), _) => format!("{took}   of a budget of {} ms", budget.as_millis()),
-            (None, Some(left)) => format!("{took}   {} left", left.as_millis()),
-            (None, None) => took,
+        let mut line = format!("{:>5} ms", self.took.as_millis());
+        if let Some(left) = self.left {
+            line.push_str(&format!("{:>6} left", left.as_millis()));
         }
+        if let Some(budget) = self.budget {
+            line.push_str(&format!("   (told: {} ms)", budget.as_millis()));
+        }
+        if let Some(ended) = &self.ended {
+            line.push_str(&format!("   {ended}"));
+        }
+        line
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>, head: &str, indent: &str, width: usize) -> fmt::Result {
         let label = format!("{head}{}", self.name);
         let pad = width.saturating_sub(label.chars().count());
-        write!(f, "{label}{:pad$}  {}", "", self.line())?;
-        match &self.ended {
-            Some(ended) => writeln!(f, "; {ended}")?,
-            None => writeln!(f)?,
-        }
-        for (index, part) in self.parts.iter().enumerate() {
-            let last = index + 1 == self.parts.len();
+        writeln!(f, "{label}{:pad$} {}", "", self.line())?;
+        // What took no time worth a line is in the JSON.
+        let parts: Vec<&Self> = self.parts.iter().filter(|part| part.took >= Duration::from_millis(1)).collect();
+        for (index, part) in parts.iter().enumerate() {
+            let last = index + 1 == parts.len();
             let (branch, below) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
             part.write(f, &format!("{indent}{branch}"), &format!("{indent}{below}"), width)?;
         }

@@ -26,6 +26,8 @@ pub struct Story {
     pub well: Duration,
     /// How long it works while it is slow.
     pub slow: Duration,
+    /// One tap in this many asks for a price that is slow while the trouble lasts.
+    pub one_in: u32,
     /// When it becomes slow, from the start of the load.
     pub slow_from: Duration,
     /// When it is well again.
@@ -38,9 +40,18 @@ pub struct Story {
     pub workers: usize,
 }
 
+/// One tap of the load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tap {
+    /// When, from the start of the load.
+    pub at: Duration,
+    /// Whether its price is one of those that become slow.
+    pub slow_article: bool,
+}
+
 impl Story {
-    /// Pricing slows from 200 ms to 12 s. The app waits 8 s and tries three times; the gateway allows 29 s, the services
-    /// 30 s; nobody limits the call to pricing. Each looks reasonable alone.
+    /// For one article in three, pricing slows from 200 ms to 12 s. The app waits 8 s and tries three times; the gateway
+    /// allows 29 s, the services 30 s; nobody limits the call to pricing. Each looks reasonable alone.
     pub fn slow_pricing() -> Self {
         let scale = 20;
         let told = |millis: u64| Duration::from_millis(millis) / scale;
@@ -53,21 +64,22 @@ impl Story {
             services: told(30_000),
             well: told(200),
             slow: told(12_000),
-            slow_from: told(20_000),
-            slow_until: told(60_000),
+            one_in: 3,
+            slow_from: told(15_000),
+            slow_until: told(75_000),
             lasts: told(100_000),
             between_taps: told(1_000),
-            workers: 16,
+            workers: 8,
         }
     }
 
-    /// The moments of the taps, from the start of the load; the same for the same seed.
-    pub fn taps(&self, seed: u64) -> Vec<Duration> {
+    /// The taps of the load; the same for the same seed.
+    pub fn taps(&self, seed: u64) -> Vec<Tap> {
         let mut rng = StdRng::seed_from_u64(seed);
         let mut at = Duration::ZERO;
         let mut taps = Vec::new();
         while at < self.lasts {
-            taps.push(at);
+            taps.push(Tap { at, slow_article: rng.random_ratio(1, self.one_in) });
             // Between half and one and a half of the mean: uneven as people are, and never a burst that is a story of
             // its own.
             at += self.between_taps.mul_f64(rng.random_range(0.5..1.5));
@@ -76,8 +88,8 @@ impl Story {
     }
 
     /// How long a price takes at this moment of the load.
-    pub fn price_takes(&self, at: Duration) -> Duration {
-        if (self.slow_from..self.slow_until).contains(&at) { self.slow } else { self.well }
+    pub fn price_takes(&self, at: Duration, slow_article: bool) -> Duration {
+        if slow_article && (self.slow_from..self.slow_until).contains(&at) { self.slow } else { self.well }
     }
 }
 

@@ -14,6 +14,7 @@ use oneclock_core::Tick;
 pub(crate) struct Try {
     pub(crate) tap: usize,
     pub(crate) number: u32,
+    pub(crate) slow_article: bool,
 }
 
 /// Sees executions begin and end, and callers leave.
@@ -58,8 +59,9 @@ pub(crate) const TRY: &str = "x-demo-try";
 // === Witness ===
 
 impl Witness {
-    pub(crate) fn load_begins(&self) {
-        self.seen().load_began = Some(clock::now());
+    /// The load begins `into` it: zero for the load itself, later for a single tap that is to meet the trouble.
+    pub(crate) fn load_begins(&self, into: Duration) {
+        self.seen().load_began = Some(clock::now().back(into));
     }
 
     /// How far into the load we are; before it, at its start.
@@ -130,20 +132,16 @@ impl Drop for Working {
 // === Try ===
 
 impl Try {
-    /// The tap after the load, for its ledger's sake. Pricing is slow for it whenever it comes.
-    pub(crate) const TYPICAL: Self = Self { tap: usize::MAX, number: 1 };
-
     /// As the header carries it.
     pub(crate) fn to_field(self) -> String {
-        format!("{}.{}", self.tap, self.number)
+        format!("{}.{}.{}", self.tap, self.number, u8::from(self.slow_article))
     }
 
     /// From the header; a request that carries none belongs to tap 0.
     pub(crate) fn of(headers: &http::HeaderMap) -> Self {
-        let field = headers.get(TRY).and_then(|field| field.to_str().ok());
-        let read = field.and_then(|field| field.split_once('.'));
-        let parsed = read.and_then(|(tap, number)| Some((tap.parse().ok()?, number.parse().ok()?)));
-        let (tap, number) = parsed.unwrap_or((0, 0));
-        Self { tap, number }
+        let field = headers.get(TRY).and_then(|field| field.to_str().ok()).unwrap_or_default();
+        let mut numbers = field.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+        let mut next = || numbers.next().unwrap_or(0);
+        Self { tap: next() as usize, number: next(), slow_article: next() == 1 }
     }
 }

@@ -59,7 +59,7 @@ fn print_scenario(out: &mut impl Write, scenario: &Scenario) -> std::io::Result<
     writeln!(
         out,
         "\
-{name}: pricing slows from 200 ms to 12 s for a while, then recovers.
+{name}: for one article in three, pricing slows from 200 ms to 12 s for a while, then recovers.
 Told at full size, run {scale} times faster: 8 s of the story are {} ms here.
 
   independent timeouts   the app waits 8 s and tries 3 times, the gateway allows 29 s, the services 30 s,

@@ -59,7 +59,7 @@ where
 
         let limits = config.policy.limits((config.route)(request.extensions()));
         let platform = config.platform.as_ref().and_then(|limit| limit()).map(|left| Deadline::after(now, left));
-        let reading = fields::read(request.headers(), &config.conventions, trust);
+        let (reading, any) = fields::read(request.headers(), &config.conventions, trust);
         let decision = limits.decide(&Arriving { reading, trust, arrived, now, platform });
 
         let accepted = match decision {
@@ -83,7 +83,7 @@ where
         if operation.is_observed() {
             operation.tell(&Event::Arrived(&Arrived::new(operation, &accepted)));
         }
-        if trust == Trust::Outside {
+        if any && trust == Trust::Outside {
             fields::strip(request.headers_mut(), &config.conventions);
         }
         request.extensions_mut().insert(operation.clone());

@@ -147,6 +147,7 @@ where
     })
     .await;
 
+    eprintln!("OVER {over:?}");
     if over.is_cut_off(&link) {
         link.cut_off.set(true);
     }
