@@ -7,6 +7,7 @@
 use std::future::{Future, poll_fn};
 use std::hint::black_box;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -276,8 +277,9 @@ where
         .header("accept", "application/json")
         .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
         .body(Upload::new())?;
+    let call = Arc::new(call); // cheap to clone, as the state of a handler is
     Ok(service_fn(move |_: Request<B>| {
-        let (mut callee, call) = (callee.clone(), call.clone());
+        let (mut callee, call) = (callee.clone(), Request::clone(&call));
         async move {
             exchange(&mut callee, call).await?;
             Ok(Response::new(Full::new(Bytes::from_static(BODY))))

@@ -95,6 +95,17 @@ pub struct Ending {
     pub at: Tick,
 }
 
+/// What is known when work is dropped before its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// A panic is unwinding through it.
+    pub panicking: bool,
+    /// The shutdown was signalled.
+    pub shutting_down: bool,
+    /// Its deadline is past.
+    pub past_the_deadline: bool,
+}
+
 /// What a caller is told about work that gave no answer. One row of the contract's table each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -165,17 +176,6 @@ impl Cause {
         }
     }
 
-    /// The cause of work that was dropped before its end, judged by what else is known (contract X4).
-    pub const fn of_a_drop(shutting_down: bool, deadline_is_past: bool) -> Self {
-        if shutting_down {
-            Self::Shutdown
-        } else if deadline_is_past {
-            Self::Deadline
-        } else {
-            Self::CallerGone
-        }
-    }
-
     const fn code(self) -> u64 {
         match self {
             Self::Deadline => 0,
@@ -195,6 +195,21 @@ impl Cause {
             3 => Self::CalledOff,
             4 => Self::Shed,
             _ => Self::Shutdown,
+        }
+    }
+}
+
+// === Dropped ===
+
+impl Dropped {
+    /// The cause of work that was dropped before its end (contract X4): whoever waited has gone, unless something else
+    /// is known. A panic is nobody's leaving: our own code ended the work.
+    pub const fn cause(self) -> Cause {
+        match self {
+            Self { panicking: true, .. } => Cause::CalledOff,
+            Self { shutting_down: true, .. } => Cause::Shutdown,
+            Self { past_the_deadline: true, .. } => Cause::Deadline,
+            Self { .. } => Cause::CallerGone,
         }
     }
 }
@@ -467,9 +482,15 @@ impl Life {
         self.leave(pack(ending))
     }
 
-    /// Records that the work was done. Returns whether this was the first transition.
-    pub fn finish(&self) -> bool {
-        self.leave(FINISHED)
+    /// Records that the work was done, and when. Returns whether this was the first transition.
+    pub fn finish(&self, at: Tick) -> bool {
+        self.leave(FINISHED | micros(at) << 14)
+    }
+
+    /// When it was over, whichever way; `None` while it lives.
+    pub fn over(&self) -> Option<Tick> {
+        let word = self.0.load(Ordering::Acquire);
+        (word != 0).then(|| moment(word))
     }
 
     /// Whether neither has happened yet.
@@ -498,8 +519,16 @@ fn unpack(word: u64) -> Option<Ending> {
         cause: Cause::from_code(word >> 2 & 0xf),
         bound: BoundBy::from_code(word >> 6 & 0xf),
         stage: Stage::from_code((word >> 10 & 0xf) as u8),
-        at: Tick::from_nanos((word >> 14).saturating_mul(1_000)),
+        at: moment(word),
     })
+}
+
+fn micros(at: Tick) -> u64 {
+    (at.as_nanos() / 1_000).min((1 << 50) - 1)
+}
+
+fn moment(word: u64) -> Tick {
+    Tick::from_nanos((word >> 14).saturating_mul(1_000))
 }
 
 macro_rules! display_as_word {
@@ -559,15 +588,15 @@ mod tests {
         assert_eq!(winners.iter().filter(|won| **won).count(), 1);
         let winner = CAUSES[winners.iter().position(|won| *won).unwrap()];
         assert_eq!(life.ending().map(|ending| ending.cause), Some(winner));
-        assert!(!life.finish(), "ended is not undone by finishing");
+        assert!(!life.finish(Tick::default()), "ended is not undone by finishing");
     }
 
     #[test]
     fn finished_is_no_ending() {
         let life = Life::new();
-        assert!(life.finish());
+        assert!(life.finish(Tick::from_nanos(7_000)));
         assert!(!life.is_live());
-        assert_eq!(life.ending(), None);
+        assert_eq!((life.ending(), life.over()), (None, Some(Tick::from_nanos(7_000))));
     }
 
     /// Contract section 5, the table, row by row.

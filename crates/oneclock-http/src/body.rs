@@ -108,7 +108,8 @@ where
 
     /// The body of a response whose head is ready. Its first frame is looked at now.
     pub(crate) fn response(body: B, driver: Driver, cx: &mut Context<'_>) -> Self {
-        let producer = driver.operation().sync_scope(|| Producer::look(body, cx));
+        let mut producer = Producer::new(body);
+        driver.operation().sync_scope(|| producer.look(cx));
         if producer.is_over() {
             driver.finish();
             return Self { source: Source::Here(producer), owner: None };
@@ -134,7 +135,8 @@ where
 
     /// The body of an answer whose head has come. Its first frame is looked at now.
     pub(crate) fn answer(body: B, mut call: Call, outcome: Outcome, cx: &mut Context<'_>) -> Self {
-        let producer = Producer::look(body, cx);
+        let mut producer = Producer::new(body);
+        producer.look(cx);
         if producer.rest.is_none() && !matches!(producer.seen, Some(Err(_))) {
             call.close(outcome);
             return Self { source: Source::Here(producer), owner: None };
@@ -294,15 +296,17 @@ where
     B: Body + Unpin,
     B::Error: Into<BoxError>,
 {
-    fn look(body: B, cx: &mut Context<'_>) -> Self {
-        let mut producer = Self { seen: None, rest: Some(body), with_the_head: false };
-        if producer.rest.as_ref().is_some_and(Body::is_end_stream) {
-            producer.rest = None;
-        } else if let Poll::Ready(frame) = producer.poll_rest(cx) {
-            producer.seen = frame;
+    fn new(body: B) -> Self {
+        Self { seen: None, rest: Some(body), with_the_head: false }
+    }
+
+    fn look(&mut self, cx: &mut Context<'_>) {
+        if self.rest.as_ref().is_some_and(Body::is_end_stream) {
+            self.rest = None;
+        } else if let Poll::Ready(frame) = self.poll_rest(cx) {
+            self.seen = frame;
         }
-        producer.with_the_head = producer.is_small_and_whole();
-        producer
+        self.with_the_head = self.is_small_and_whole();
     }
 
     fn is_small_and_whole(&self) -> bool {

@@ -17,7 +17,8 @@ use oneclock_core::{Ask, Name, Reason, Refused, Stage, Trust};
 
 use crate::body::{BoundedBody, BoxError};
 use crate::error::{CallError, CallFailed};
-use crate::{fields, names};
+use crate::fields::Fields;
+use crate::names;
 
 /// The most that a call may spend where neither its destination's cap nor an operation says how much.
 pub const DEFAULT_CAP: Duration = Duration::from_secs(10);
@@ -40,7 +41,7 @@ pub struct Destination(Arc<Rules>);
 struct Rules {
     name: Name,
     ask: Ask,
-    tells: Conventions,
+    tells: Fields,
     trust: Trust,
     without_operation: WithoutOperation,
     enforces_keys: bool,
@@ -71,7 +72,7 @@ impl Destination {
         DestinationBuilder(Rules {
             name: name.into(),
             ask: Ask::new(),
-            tells: writes::plain_http(),
+            tells: Fields::new(writes::plain_http()),
             trust: Trust::Outside,
             without_operation: WithoutOperation::Warn,
             enforces_keys: false,
@@ -106,7 +107,7 @@ impl Destination {
     /// # Errors
     /// [`NotBegun`], if what is left is below one unit of a field: the call must not be made (contract E2).
     pub fn write_deadline(&self, call: &Call, headers: &mut HeaderMap) -> Result<(), NotBegun> {
-        fields::write(headers, &self.0.tells, call.remaining()).map_err(|nothing| {
+        self.0.tells.write(headers, call.remaining()).map_err(|nothing| {
             let why = match nothing.remaining {
                 Duration::ZERO => WhyNot::Refused(Refused::Expired { bound: call.budget().bound }),
                 remaining => WhyNot::BelowTheUnit { remaining },
@@ -140,12 +141,12 @@ impl Destination {
             Some(ending) => {
                 let error = call.cut_off(ending);
                 let operation = call.operation().clone();
-                let by = oneclock::clock::now().since(call.deadline().tick());
+                let deadline = call.deadline();
                 let body = BoundedBody::answer(body, call, outcome, cx);
                 if !body.is_whole() {
                     return Err(error.into());
                 }
-                operation.tell(&oneclock::events::Event::Late { operation: operation.name(), by });
+                operation.tell_if_late(deadline);
                 Ok(Response::from_parts(head, body))
             }
         }
@@ -226,7 +227,7 @@ impl DestinationBuilder {
     /// The fields that it understands; `x-remaining-ms` unless said otherwise. Each carries the same deadline (contract
     /// E7).
     pub fn tells(mut self, conventions: Conventions) -> Self {
-        self.0.tells = conventions;
+        self.0.tells = Fields::new(conventions);
         self
     }
 

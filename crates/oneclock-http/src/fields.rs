@@ -2,65 +2,93 @@
 //!
 //! What the bytes mean is `oneclock_core::wire`'s decision; this is the loop around it. Contract P8, P9, C3, E7.
 
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use oneclock::clock;
+use oneclock_core::Trust;
 use oneclock_core::wire::{Convention, Conventions, NothingToSend, Reader, Reading, Wall};
-use oneclock_core::{Name, Trust};
 
-/// Reads every deadline field that `conventions` know and that a peer of this trust may send; and whether there is any,
-/// also of those that it may not.
+/// Conventions, prepared for header maps.
 ///
-/// Goes through the header map once, because nearly every name differs from a convention's in its length already, while
-/// a look-up hashes the name first.
-pub(crate) fn read<'c>(headers: &HeaderMap, conventions: &'c Conventions, trust: Trust) -> (Reading<'c>, bool) {
-    let mut reader = Reader::new(clock::wall);
-    let mut any = false;
-    for (name, value) in headers {
-        if let Some(convention) = conventions.find(name.as_str()) {
-            any = true;
-            if may_send(trust, convention) {
-                reader.field(convention, value.as_bytes());
+/// A look-up in a map checks and hashes the name every time, for each convention. Going through the map once costs less:
+/// nearly every field differs from all conventions in the length of its name already.
+#[derive(Clone, Debug)]
+pub(crate) struct Fields {
+    conventions: Conventions,
+    names: Arc<[Option<HeaderName>]>, // of the conventions, in their order; a declared name is checked to be one
+    lengths: u64,                     // a bit for each length of a name, modulo 64
+}
+
+/// What is read and removed when nothing else is configured.
+static DEFAULT: LazyLock<Fields> = LazyLock::new(|| Fields::new(Conventions::default_set()));
+
+impl Fields {
+    pub(crate) fn new(conventions: Conventions) -> Self {
+        let names = conventions.iter().map(|convention| HeaderName::try_from(convention.name().as_str()).ok()).collect();
+        let lengths = conventions.iter().fold(0, |lengths, convention| lengths | bit(convention.name().as_str()));
+        Self { conventions, names, lengths }
+    }
+
+    /// Reads every deadline field that a peer of this trust may send; and says whether there is any, also of those that
+    /// it may not.
+    pub(crate) fn read(&self, headers: &HeaderMap, trust: Trust) -> (Reading<'_>, bool) {
+        let mut reader = Reader::new(clock::wall);
+        let mut any = false;
+        for (name, value) in headers {
+            if let Some(convention) = self.find(name) {
+                any = true;
+                if may_send(trust, convention) {
+                    reader.field(convention, value.as_bytes());
+                }
+            }
+        }
+        (reader.finish(), any)
+    }
+
+    /// Removes every deadline field, so that none travels on unreduced.
+    pub(crate) fn strip(&self, headers: &mut HeaderMap) {
+        if headers.keys().any(|name| self.find(name).is_some()) {
+            for name in self.names.iter().flatten() {
+                headers.remove(name);
             }
         }
     }
-    (reader.finish(), any)
-}
 
-/// Removes every deadline field, so that none travels on unreduced.
-pub(crate) fn strip(headers: &mut HeaderMap, conventions: &Conventions) {
-    for convention in conventions.iter() {
-        headers.remove(convention.name().as_str());
-    }
-}
-
-/// Writes `remaining` in each of `conventions`, after removing stale copies of these and of the default set.
-///
-/// # Errors
-/// [`NothingToSend`], if what remains is below one unit of a field: the call must not be made (contract E2).
-pub(crate) fn write(
-    headers: &mut HeaderMap,
-    conventions: &Conventions,
-    remaining: std::time::Duration,
-) -> Result<(), NothingToSend> {
-    strip(headers, &Conventions::default_set());
-    strip(headers, conventions);
-    let wall = if conventions.need_wall() { clock::wall() } else { Wall::default() };
-    let mut unnameable = None;
-    conventions.write(remaining, wall, |name, value| match field(name, value.as_bytes()) {
-        Some((name, value)) => {
-            headers.insert(name, value);
+    /// Writes `remaining` in each of these, after removing stale copies of these and of the default set.
+    ///
+    /// # Errors
+    /// [`NothingToSend`], if what remains is below one unit of a field: the call must not be made (contract E2).
+    pub(crate) fn write(&self, headers: &mut HeaderMap, remaining: Duration) -> Result<(), NothingToSend> {
+        DEFAULT.strip(headers);
+        self.strip(headers);
+        let wall = if self.conventions.need_wall() { clock::wall() } else { Wall::default() };
+        let mut names = self.names.iter();
+        let mut unnameable = None;
+        self.conventions.write(remaining, wall, |field, value| {
+            match (names.next(), HeaderValue::from_bytes(value.as_bytes())) {
+                (Some(Some(name)), Ok(value)) => {
+                    headers.insert(name.clone(), value);
+                }
+                _ => unnameable = Some(field.clone()),
+            }
+        })?;
+        match unnameable {
+            // Should a name that is none slip through, not calling is the safe side.
+            Some(field) => Err(NothingToSend { field, remaining }),
+            None => Ok(()),
         }
-        None => unnameable = Some(name.clone()),
-    })?;
-    match unnameable {
-        // A declared name is checked to be a header name; should one slip through, not calling is the safe side.
-        Some(field) => Err(NothingToSend { field, remaining }),
-        None => Ok(()),
+    }
+
+    fn find(&self, name: &HeaderName) -> Option<&Convention> {
+        let name = name.as_str();
+        if self.lengths & bit(name) == 0 { None } else { self.conventions.find(name) }
     }
 }
 
-fn field(name: &Name, value: &[u8]) -> Option<(HeaderName, HeaderValue)> {
-    Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::from_bytes(value).ok()?))
+fn bit(name: &str) -> u64 {
+    1 << (name.len() % 64)
 }
 
 fn may_send(trust: Trust, convention: &Convention) -> bool {

@@ -22,7 +22,7 @@ mod serve;
 pub use arrival::Arrival;
 pub use body::{BodyCutOff, BoundedBody, BoxError, Upload};
 pub use client::{
-    Client, ClientBuilder, NotAClient, NotARequest, NotCollected, Received, collect, collect_json,
+    Client, ClientBuilder, NotAClient, NotARequest, NotCollected, Received, collect, collect_json, is_refused_stream,
 };
 pub use destination::{DEFAULT_CAP, Destination, DestinationBuilder, WithoutOperation};
 pub use egress::{Egress, EgressFuture, EgressLayer};

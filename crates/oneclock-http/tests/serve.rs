@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::VecDeque;
-use std::future::IntoFuture;
+use std::future::{Future, IntoFuture};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,10 +21,10 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use oneclock::{Operation, Shutdown};
 use oneclock_core::{Policy, Trust};
-use oneclock_http::{Arrival, IngressLayer, Limits, Listener, Serve, serve};
+use oneclock_http::{Arrival, IngressLayer, Limits, Listener, Serve, Watched, serve};
 use oneclock_test::caller::{Caller, H1End, H1Outcome, H2Outcome, How};
 use oneclock_test::{Baseline, Ended, Probe, ProbeGuard, Reason, Wakes};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -353,7 +355,9 @@ async fn a_failing_accept_is_tried_again_and_a_broken_listener_is_an_error() {
         Err(io::ErrorKind::BrokenPipe.into()),
     ];
     let since = now();
-    let task = tokio::spawn(serve(Scripted(script.into()), hello()).shutdown(std::future::pending::<()>(), ms(1000)).into_future());
+    let task = tokio::spawn(
+        serve(Scripted(script.into()), hello()).shutdown(std::future::pending::<()>(), ms(1000)).into_future(),
+    );
     ours.write_all(b"GET /hello HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
     ours.read_to_end(&mut answer).await.unwrap();
@@ -381,8 +385,7 @@ async fn a_connection_in_memory_is_served_in_paused_time() {
 // === The caller leaves ===
 
 /// Ways to leave that the kernel tells us of.
-const LEAVING: [How; 5] =
-    [How::Close, How::Reset, How::HalfClose, How::WithUnreadUpload(UNREAD), How::Pipelined];
+const LEAVING: [How; 5] = [How::Close, How::Reset, How::HalfClose, How::WithUnreadUpload(UNREAD), How::Pipelined];
 
 /// An upload that the kernel takes whole although nobody reads it, so that what stands behind it is seen.
 const UNREAD: usize = 50_000;
@@ -424,6 +427,68 @@ async fn n3_behind_an_upload_that_fills_the_socket_the_deadline_ends_the_work() 
     let ended = probe.ended(1).await.unwrap();
     assert!(ended.at - started < ms(400) + LOAD, "{:?}", ended.at - started);
     server.stop().await;
+}
+
+/// Counts how often a socket is read.
+struct Counted(TcpListener, Arc<AtomicUsize>);
+
+struct CountedIo(Watched<TcpStream>, Arc<AtomicUsize>);
+
+impl Listener for Counted {
+    type Io = CountedIo;
+
+    async fn accept(&mut self) -> io::Result<(CountedIo, Option<SocketAddr>)> {
+        let (io, peer) = Listener::accept(&mut self.0).await?;
+        Ok((CountedIo(io, Arc::clone(&self.1)), peer))
+    }
+
+    fn peer_left(io: &CountedIo, half_close: bool) -> impl Future<Output = ()> + Send + use<> + 'static {
+        <TcpListener as Listener>::peer_left(&io.0, half_close)
+    }
+}
+
+impl AsyncRead for CountedIo {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for CountedIo {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// A connection whose peer left while nothing was in flight, or which has bytes that nobody reads, must not go round in
+/// circles. The listener is wrapped, as one for TLS would be.
+#[tokio::test]
+async fn n3_a_connection_with_unread_bytes_waits_quietly() {
+    let probe = Probe::new();
+    let reads = Arc::new(AtomicUsize::new(0));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let counted = Counted(listener, Arc::clone(&reads));
+    let task = tokio::spawn(serve(counted, hangs(&probe)).half_close(true).shutdown(stopped, ms(0)).into_future());
+    let sent = Caller::h1(addr).get("/hang").send(How::WithUnreadUpload(UNREAD)).await.unwrap();
+    let gone = Caller::h1(addr).get("/hang").leave(How::HalfClose).await.unwrap();
+    probe.started(2).await.unwrap();
+    tokio::time::sleep(ms(50)).await;
+    let before = reads.load(Ordering::Relaxed);
+    tokio::time::sleep(ms(500)).await;
+    let after = reads.load(Ordering::Relaxed);
+    assert!(after - before < 10, "{before}, then {after} reads");
+    drop((sent, gone, stop));
+    timeout(PATIENCE, task).await.unwrap().unwrap().unwrap();
 }
 
 /// The naive way: hyper reads on only once what it has read is taken, so the FIN behind it is not seen.
@@ -719,6 +784,55 @@ async fn x9_lingering_has_its_bounds() {
         server.lives().await;
         server.stop().await;
     }
+}
+
+// === The rest of a server's life ===
+
+#[tokio::test]
+async fn a_handler_that_panics_takes_only_its_connection_or_stream_with_it() {
+    let app = hello().route("/panics", get(|| async { if true { panic!("on purpose") } else { "" } }));
+    let server = Server::of(app, |serve| serve).await;
+    assert!(matches!(Caller::h1(server.addr).get("/panics").answer().await.unwrap(), H1Outcome::NoAnswer(_)));
+    let caller = Caller::h2(server.addr).connect().await.unwrap();
+    match caller.get("/panics").send().await.unwrap().answer().await {
+        H2Outcome::Reset { status: None, .. } => {}
+        other => panic!("{other:?}"),
+    }
+    match caller.get("/hello").send().await.unwrap().answer().await {
+        H2Outcome::Complete { status, .. } => assert_eq!(status.as_u16(), 200),
+        other => panic!("{other:?}"),
+    }
+    server.lives().await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_belongs_to_its_handler() {
+    let app = hello().route(
+        "/echo",
+        get(|mut request: Request| async move {
+            let upgrade = hyper::upgrade::on(&mut request);
+            tokio::spawn(async move {
+                let mut io = hyper_util::rt::TokioIo::new(upgrade.await.unwrap());
+                let mut word = [0; 4];
+                io.read_exact(&mut word).await.unwrap();
+                io.write_all(&word).await.unwrap();
+                io.shutdown().await.unwrap();
+            });
+            (http::StatusCode::SWITCHING_PROTOCOLS, [("connection", "upgrade"), ("upgrade", "echo")])
+        }),
+    );
+    let server = Server::of(app, |serve| serve).await;
+    let head = b"GET /echo HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
+    let mut socket = raw(server.addr, head).await;
+    let mut answer = vec![0; 4096];
+    let n = socket.read(&mut answer).await.unwrap();
+    assert!(answer[..n].starts_with(b"HTTP/1.1 101"));
+    socket.write_all(b"ping").await.unwrap();
+    socket.shutdown().await.unwrap();
+    let (bytes, end, _) = until_closed(&mut socket).await;
+    assert!(end.is_ok() && bytes.ends_with(b"ping"));
+    server.stop().await;
 }
 
 // === Shutting down ===

@@ -1,1 +1,186 @@
-//! Under construction.
+//! oneclock for reqwest: calls that spend from the current operation's budget.
+//!
+//! [`Budget`] is a middleware of `reqwest-middleware`. It decides nothing: what a call may spend, what the far side is
+//! told and what is known of it afterwards are [`Destination`]'s decisions. Put it innermost, so that a retry middleware
+//! around it begins a new call, with what is left then, for each attempt (contract E4):
+//!
+//! ```text
+//! retries → tracing → Budget → reqwest (pool, redirects, connect, TLS, HTTP)
+//! ```
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use oneclock::Operation;
+//! use oneclock_http::Destination;
+//! use oneclock_reqwest::Budget;
+//! use reqwest_middleware::ClientBuilder;
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let inventory = Destination::named("inventory").cap(Duration::from_millis(300)).build()?;
+//! let client = ClientBuilder::new(reqwest::Client::new()).with(Budget::new(inventory)).build();
+//!
+//! let op = Operation::begin("order", Duration::from_millis(800));
+//! let stock = op.run(async {
+//!     match client.get("http://inventory:8080/stock/7").send().await {
+//!         Ok(response) => Ok(response.bytes().await?), // ends at the same deadline
+//!         Err(error) => match oneclock_reqwest::call_error(&error) {
+//!             Some(call) => Err(format!("{call}; outcome: {}", call.outcome()).into()),
+//!             None => Err(Box::<dyn std::error::Error>::from(error)),
+//!         },
+//!     }
+//! }).await??;
+//! # Ok(()) }
+//! ```
+//!
+//! # What reqwest cannot tell
+//! [`oneclock_http::Client`] can; where these matter, use that.
+//! - Header fields are fixed before reqwest looks for a connection. The far side is told what was left then, and the
+//!   time that pool, connect and TLS take on a cold connection is not taken off. reqwest does not say how long that was,
+//!   so it cannot be foreseen either; where connecting is slow, give the destination a reserve
+//!   ([`DestinationBuilder::reserve`](oneclock_http::DestinationBuilder::reserve)).
+//! - Redirects and reqwest's own retries send the same fields again. All of them together end at the same deadline.
+//! - In the ledger everything up to the head is one stage, `wait`, and a call that is cut off there has an unknown
+//!   outcome. Only a failed connect is proof that nothing was sent, as long as reqwest's own retries are off or as they
+//!   come (it repeats what was refused unseen) and the destination does not redirect to the same URL.
+
+use std::error::Error as StdError;
+use std::future::poll_fn;
+use std::task::Poll;
+
+use http::Extensions;
+use oneclock::{Call, Operation};
+use oneclock_core::effect::Seen;
+use oneclock_core::{Outcome, Stage};
+use oneclock_http::{BodyCutOff, BoundedBody, CallError, Destination};
+use reqwest::{Method, Request, Response, ResponseBuilderExt, Url};
+use reqwest_middleware::{Error, Middleware, Next};
+
+/// Gives every request through it what its operation has left, and cuts it off there, on head and body.
+///
+/// The operation is the one in the request's extensions (`RequestBuilder::with_extension`), else the current one, else as
+/// the destination's [`WithoutOperation`](oneclock_http::WithoutOperation) says. A timeout of the request's own can
+/// shorten that, never extend it (invariant I3).
+///
+/// Every error is an [`Error::Middleware`] around a [`CallError`], which knows the outcome; [`call_error`] finds it, and
+/// its source is reqwest's own error.
+///
+/// # Differences from `RequestBuilder::timeout`
+/// That is a duration, counted anew for each attempt and each hop, and nobody else learns of it. This is the rest of one
+/// budget, and the far side is told.
+///
+/// # Cancel safety
+/// Dropping the request's future cancels it as reqwest does: HTTP/2 resets the stream, HTTP/1.1 closes the connection.
+/// The call's event is sent from a guard.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    destination: Destination,
+}
+
+/// The error of a call that went through [`Budget`]: what stopped it, and what is known of the far side.
+///
+/// ```
+/// # use oneclock_reqwest::call_error;
+/// fn may_have_happened(error: &reqwest_middleware::Error) -> bool {
+///     use oneclock_core::Outcome;
+///     !matches!(call_error(error).map(|call| call.outcome()), Some(Outcome::NotSent | Outcome::Rejected))
+/// }
+/// # assert!(may_have_happened(&reqwest_middleware::Error::middleware(std::fmt::Error)));
+/// ```
+pub fn call_error(error: &Error) -> Option<&CallError> {
+    match error {
+        Error::Middleware(error) => error.downcast_ref(),
+        Error::Reqwest(_) => None,
+    }
+}
+
+/// Why the body of an answer was cut off, if it was our own deadline or operation that did it and not the connection.
+///
+/// ```
+/// # async fn f(response: reqwest::Response) {
+/// if let Err(error) = response.bytes().await {
+///     match oneclock_reqwest::body_cut_off(&error) {
+///         Some(cut_off) => println!("{cut_off}"),
+///         None => println!("the connection failed: {error}"),
+///     }
+/// }
+/// # }
+/// ```
+pub fn body_cut_off(error: &reqwest::Error) -> Option<&BodyCutOff> {
+    chain(error).find_map(|error| error.downcast_ref())
+}
+
+// === Budget ===
+
+impl Budget {
+    /// For requests to `destination`. Requests that go elsewhere need a client with another one: limits, trust and what
+    /// the far side understands belong to one destination.
+    pub fn new(destination: Destination) -> Self {
+        Self { destination }
+    }
+
+    async fn send(
+        &self,
+        mut call: Call,
+        mut request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response, CallError> {
+        if let Err(not_begun) = self.destination.write_deadline(&call, request.headers_mut()) {
+            call.close(Outcome::NotSent);
+            return Err(not_begun.into());
+        }
+        let remaining = call.remaining();
+        let timeout = request.timeout_mut();
+        *timeout = Some(timeout.map_or(remaining, |own| own.min(remaining)));
+        let (method, url) = (request.method().clone(), request.url().clone());
+        call.enter(Stage::Wait); // reqwest does not say where it is
+        match call.run(next.run(request, extensions)).await? {
+            Ok(response) => self.answered(call, &method, response).await,
+            Err(error) => Err(self.destination.failed(call, seen(&error, &url), error)),
+        }
+    }
+
+    /// The same response, with its body under the same deadline.
+    async fn answered(&self, call: Call, method: &Method, response: Response) -> Result<Response, CallError> {
+        let url = response.url().clone(); // lost on the way through `http::Response` otherwise
+        let mut once = Some((call, http::Response::<reqwest::Body>::from(response)));
+        let bounded: http::Response<BoundedBody<reqwest::Body>> = poll_fn(|cx| match once.take() {
+            Some((call, response)) => Poll::Ready(self.destination.answered(call, method, response, cx)),
+            None => Poll::Pending, // ready at its first poll
+        })
+        .await?;
+        let (mut head, body) = bounded.into_parts();
+        if let Ok(carrier) = http::Response::builder().url(url).body(()) {
+            head.extensions.extend(carrier.into_parts().0.extensions);
+        }
+        Ok(http::Response::from_parts(head, reqwest::Body::wrap(body)).into())
+    }
+}
+
+#[async_trait::async_trait]
+impl Middleware for Budget {
+    async fn handle(&self, request: Request, extensions: &mut Extensions, next: Next<'_>) -> Result<Response, Error> {
+        let operation = extensions.get::<Operation>().cloned();
+        let call =
+            self.destination.begin(operation).map_err(|not_begun| Error::middleware(CallError::from(not_begun)))?;
+        self.send(call, request, extensions, next).await.map_err(Error::middleware)
+    }
+}
+
+/// What a failure says of the far side. A connect that failed is proof that nothing was sent, but only of the hop that
+/// connected: after a redirect the first one was sent, and answered.
+fn seen(error: &Error, url: &Url) -> Seen {
+    if let Error::Reqwest(error) = error {
+        if (error.is_builder() || error.is_connect()) && error.url() == Some(url) {
+            return Seen::NoConnection;
+        }
+        if oneclock_http::is_refused_stream(error) {
+            return Seen::RefusedStream;
+        }
+    }
+    Seen::CutOff { stage: Stage::Wait }
+}
+
+fn chain<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}

@@ -4,14 +4,16 @@
 //! on. Nothing of it begins after the operation has ended.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 use oneclock_core::{Name, Outcome, Reason};
 
 use crate::events::{Event, RanOn};
 use crate::grant::{NotBegun, WhyNot};
-use crate::run::Ended;
+use crate::run::{EndOf, Ended};
 use crate::spawn::{PanicWatch, ZombieWatch};
 use crate::{Operation, clock};
 
@@ -92,8 +94,11 @@ impl Operation {
             drop((watch, panics));
             result
         });
-        let waited = self.run(&mut task).await;
+        let waited = self.wait_for(&mut task).await;
         drop(spending);
+        if waited.is_ok() {
+            self.tell_if_late(self.deadline());
+        }
         match waited {
             Ok(Ok(Ok(Ok(value)))) => Ok(value),
             Ok(Ok(Ok(Err(error)))) => Err(Unfinished::Failed(error)),
@@ -101,6 +106,16 @@ impl Operation {
             Ok(Err(_)) => Err(Unfinished::Panicked { step }),
             Err(ended) => Err(Unfinished::StillRunning { step, bound, ended }),
         }
+    }
+
+    /// The task's result, or the early end of this operation. Unlike [`run`](Self::run), giving up this wait ends nothing.
+    async fn wait_for<F: Future + Unpin>(&self, mut task: F) -> Result<F::Output, Ended> {
+        let mut end = pin!(EndOf::new(self.clone()));
+        let ending = poll_fn(|cx| match Pin::new(&mut task).poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Ok(done)),
+            Poll::Pending => end.as_mut().poll(cx).map(Err),
+        });
+        ending.await.map_err(|ending| Ended::of(self, ending))
     }
 
     /// Begins a *new* operation with its own budget, for a stated reason; the only other way to outlive this one

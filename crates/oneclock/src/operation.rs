@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use oneclock_core::ending::Life;
+use oneclock_core::ending::{Dropped, Life};
 use oneclock_core::ledger::EntryId;
 use oneclock_core::{Bound, BoundBy, Budget, Cause, Deadline, Ending, Ledger, Name, Stage, Tick};
 use tokio_util::sync::CancellationToken;
@@ -341,6 +341,14 @@ impl Operation {
         })
     }
 
+    /// Since when it is over, whichever way. A deadline that nobody asked about is noticed here, and was there before.
+    pub(crate) fn over_since(&self, now: Tick) -> Option<Tick> {
+        match self.ending_at(now) {
+            Some(ending) => Some(ending.at.min(self.deadline().tick())),
+            None => self.0.life.over(),
+        }
+    }
+
     /// Returns once it has ended early, and why. Never returns for an operation whose work is done.
     ///
     /// # Cancel safety
@@ -511,7 +519,12 @@ impl Operation {
             return;
         }
         let shutting_down = self.0.context.shutdown.as_ref().is_some_and(Shutdown::is_signalled);
-        self.end_at(Cause::of_a_drop(shutting_down, self.deadline().is_past(now)), now);
+        let dropped = Dropped {
+            panicking: std::thread::panicking(),
+            shutting_down,
+            past_the_deadline: self.deadline().is_past(now),
+        };
+        self.end_at(dropped.cause(), now);
     }
 
     /// The shutdown it belongs to, or the process's.
@@ -532,6 +545,15 @@ impl Operation {
     /// Sends an event to its observer. For drivers.
     pub fn tell(&self, event: &Event<'_>) {
         events::send(self.0.context.observer.as_ref(), event);
+    }
+
+    /// Counts a result that is delivered although `deadline`, its own or that of a call, is past (contract X1). For
+    /// drivers; nothing happens if it is not.
+    pub fn tell_if_late(&self, deadline: Deadline) {
+        let now = clock::now();
+        if deadline.is_past(now) {
+            self.tell(&Event::Late { operation: self.name(), by: now.since(deadline.tick()) });
+        }
     }
 
     pub(crate) fn lock_ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -581,7 +603,7 @@ impl Driver {
 
     /// The work is done. Whatever of it still runs ends with it (contract N5).
     pub fn finish(self) {
-        self.operation.0.life.finish();
+        self.operation.0.life.finish(clock::now());
     }
 }
 
@@ -595,11 +617,13 @@ impl Drop for Driver {
 // === Inner ===
 
 impl Inner {
-    /// The shutdown whose grace ends it. Steps apart only remember theirs, for what they begin and for who owns their tasks.
+    /// The shutdown whose grace ends it. What our own code begins belongs to the process's unless it was given another; a
+    /// step that must finish only remembers its shutdown, for who owns its tasks (contract X10).
     fn ending_shutdown(&self) -> Option<&Shutdown> {
         match self.kind {
-            Kind::Request | Kind::Begun | Kind::Child => self.context.shutdown.as_ref(),
-            Kind::Detached | Kind::MustFinish => None,
+            Kind::Request | Kind::Child => self.context.shutdown.as_ref(),
+            Kind::Begun | Kind::Detached => Some(self.context.shutdown.as_ref().unwrap_or_else(|| Shutdown::process())),
+            Kind::MustFinish => None,
         }
     }
 
@@ -643,7 +667,7 @@ impl Drop for Inner {
             let bound = self.budget.bound.by;
             self.life.end(Ending { cause: Cause::Deadline, bound, stage, at: clock::now() });
         }
-        self.life.finish();
+        self.life.finish(clock::now());
         self.close();
     }
 }

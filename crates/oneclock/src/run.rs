@@ -14,7 +14,6 @@ use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::events::Event;
 use crate::scope::{self, Scoped};
 use crate::{Operation, clock};
 
@@ -95,12 +94,7 @@ impl<F: Future> Future for Run<F> {
         }
         if let Poll::Ready(value) = this.work.poll(cx) {
             *this.done = true;
-            let operation = &this.end.operation;
-            let now = clock::now();
-            if operation.deadline().is_past(now) {
-                let by = now.since(operation.deadline().tick());
-                operation.tell(&Event::Late { operation: operation.name(), by });
-            }
+            this.end.operation.tell_if_late(this.end.operation.deadline());
             return Poll::Ready(Ok(value));
         }
         let ending = ready!(this.end.as_mut().poll(cx));

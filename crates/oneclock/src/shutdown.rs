@@ -31,6 +31,7 @@ struct Inner {
     signalled: CancellationToken,
     grace_over: CancellationToken,
     tasks: TaskTracker,
+    closures: TaskTracker, // on blocking threads
 }
 
 impl Shutdown {
@@ -40,6 +41,7 @@ impl Shutdown {
             signalled: CancellationToken::new(),
             grace_over: CancellationToken::new(),
             tasks: TaskTracker::new(),
+            closures: TaskTracker::new(),
         }))
     }
 
@@ -78,16 +80,25 @@ impl Shutdown {
     /// Signals, waits until the tasks of its operations are done or `grace` has passed, ends what is left, and waits for
     /// the steps that must finish, each of which has its own bound.
     ///
+    /// Returns how many blocking closures are still running then: nothing can stop one that does not ask
+    /// [`checkpoint`](crate::Operation::checkpoint), so they are not waited for beyond the grace.
+    ///
     /// # Cancel safety
     /// The signal stays given. Dropped during the grace, live work is not ended by it.
-    pub async fn drain(&self, grace: Duration) {
+    pub async fn drain(&self, grace: Duration) -> usize {
         self.signal();
         self.0.tasks.close();
-        if tokio::time::timeout(grace, self.0.tasks.wait()).await.is_err() {
+        self.0.closures.close();
+        let done = async {
+            self.0.tasks.wait().await;
+            self.0.closures.wait().await;
+        };
+        if tokio::time::timeout(grace, done).await.is_err() {
             self.end_grace();
             self.0.tasks.wait().await;
         }
         self.end_grace();
+        self.0.closures.len()
     }
 
     pub(crate) fn is_grace_over(&self) -> bool {
@@ -108,12 +119,12 @@ impl Shutdown {
     }
 
     pub(crate) fn spawn_blocking<R: Send + 'static>(&self, task: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
-        self.0.tasks.spawn_blocking(task)
+        self.0.closures.spawn_blocking(task)
     }
 
-    /// How many of its tasks are alive.
+    /// How many of its tasks and blocking closures are alive.
     pub fn tasks(&self) -> usize {
-        self.0.tasks.len()
+        self.0.tasks.len() + self.0.closures.len()
     }
 }
 

@@ -252,13 +252,12 @@ impl Drop for ZombieWatch {
     fn drop(&mut self) {
         RUNNING.fetch_sub(1, Ordering::Relaxed);
         let now = clock::now();
-        if let Some(ending) = self.operation.ending_at(now) {
+        if let Some(over) = self.operation.over_since(now) {
             self.operation.tell(&Event::RanOn {
                 operation: self.operation.name(),
                 work: &self.work,
                 because: self.because,
-                // A deadline that nobody asked about is noticed here, and was there before.
-                for_: now.since(ending.at.min(self.operation.deadline().tick())),
+                for_: now.since(over),
             });
         }
     }

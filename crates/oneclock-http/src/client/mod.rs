@@ -125,7 +125,7 @@ impl Client {
         &self.0.destination
     }
 
-    /// Makes a call that spends from the current operation.
+    /// Makes a call that spends from the current operation, or from the one in the extensions of `request`.
     ///
     /// The request's target is a path under the base URI, or an absolute URI at this destination. Its version, `host`
     /// (unless given) and deadline fields are set here; fields that speak of one connection are removed, from the answer
@@ -143,7 +143,8 @@ impl Client {
         B: Body + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        self.0.call(None, |_| Ok(request)).await
+        let carried = request.extensions().get::<Operation>().cloned();
+        self.0.call(carried, |_| Ok(request)).await
     }
 
     /// The same, spending from `operation`.
@@ -294,7 +295,7 @@ impl Inner {
                 Some(_unsent) => return Err(Fault::Failed(Seen::NoConnection, failed.into_error().into())),
                 None => {
                     let error = failed.into_error();
-                    let seen = if is_refusal(&error) { Seen::RefusedStream } else { cut_off_in(call.stage()) };
+                    let seen = if is_refused_stream(&error) { Seen::RefusedStream } else { cut_off_in(call.stage()) };
                     return Err(Fault::Failed(seen, error.into()));
                 }
             }
@@ -387,16 +388,22 @@ impl Inner {
     }
 }
 
-/// Whether the far side said that it did not look at the request: `REFUSED_STREAM`, or `GOAWAY` below our stream, which
-/// is the only one that h2 tells a stream about (RFC 9113 sections 6.8 and 8.7).
-fn is_refusal(error: &hyper::Error) -> bool {
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
+/// Whether `error`, or one that it came from, says that the far side did not look at the request: `REFUSED_STREAM`, or
+/// `GOAWAY` below our stream, which is the only one that h2 tells a stream about (RFC 9113 sections 6.8 and 8.7). Such a
+/// call is [`Outcome::Rejected`] (contract R8).
+///
+/// ```
+/// let timed_out = std::io::Error::from(std::io::ErrorKind::TimedOut);
+/// assert!(!oneclock_http::is_refused_stream(&timed_out));
+/// ```
+pub fn is_refused_stream(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<h2::Error>() {
             let refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
             return error.is_remote() && (refused || error.is_go_away());
         }
-        source = error.source();
+        next = error.source();
     }
     false
 }

@@ -10,9 +10,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use oneclock::events::Event;
 use oneclock::operation::Spending;
-use oneclock::{Driver, EndOf, Ended, Operation, clock};
+use oneclock::{Driver, EndOf, Ended, Operation};
 use oneclock_core::{Cause, Ending, Reason, Stage, Trust};
 use pin_project_lite::pin_project;
 use tower_service::Service;
@@ -118,10 +117,15 @@ where
         let operation = driver.operation();
 
         // First the handler; a head that is ready at or after the deadline is looked at more closely (contract X1).
-        let polled = operation.sync_scope(|| this.work.as_mut().poll(cx, operation));
+        let mut polled = Poll::Pending;
+        operation.sync_scope(|| {
+            polled = this.work.as_mut().poll(cx, operation);
+            if polled.is_ready() {
+                this.work.set(Work::Over);
+            }
+        });
         if let Poll::Ready(result) = polled {
             this.end.set(None);
-            operation.sync_scope(|| this.work.set(Work::Over));
             let Some(driver) = this.driver.take() else { return Poll::Pending };
             let uploading = is_waiting(this.waited_for.as_ref());
             return Poll::Ready(match result {
@@ -227,8 +231,7 @@ impl Answering {
             let ended = Ended::of(&operation, ending);
             return self.problem(&Problem::ended(&ended, ending.reason())).map(BoundedBody::whole);
         }
-        let by = clock::now().since(operation.deadline().tick());
-        operation.tell(&Event::Late { operation: operation.name(), by });
+        operation.tell_if_late(operation.deadline());
         Response::from_parts(head, body)
     }
 

@@ -12,6 +12,7 @@ use oneclock_core::{Policy, Trust};
 use tower_layer::Layer;
 
 use super::Ingress;
+use crate::fields::Fields;
 
 /// Gives every request a deadline and keeps it, on head and body. See the [module](self).
 ///
@@ -24,7 +25,7 @@ pub struct IngressLayer(pub(super) Arc<Config>);
 #[derive(Clone)]
 pub(super) struct Config {
     pub(super) policy: Policy,
-    pub(super) conventions: Conventions,
+    pub(super) fields: Fields,
     pub(super) trust: Option<Trust>,
     pub(super) route: fn(&Extensions) -> Option<&str>,
     pub(super) platform: Option<Arc<dyn Fn() -> Option<Duration> + Send + Sync>>,
@@ -39,7 +40,7 @@ impl IngressLayer {
     pub fn new(policy: Policy) -> Self {
         Self(Arc::new(Config {
             policy,
-            conventions: Conventions::default_set(),
+            fields: Fields::new(Conventions::default_set()),
             trust: None,
             route: |_| None,
             platform: None,
@@ -58,7 +59,7 @@ impl IngressLayer {
     /// The deadline fields to read; the contract's default set unless said otherwise.
     #[must_use]
     pub fn reads(mut self, conventions: Conventions) -> Self {
-        self.config().conventions = conventions;
+        self.config().fields = Fields::new(conventions);
         self
     }
 

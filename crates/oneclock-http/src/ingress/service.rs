@@ -17,7 +17,7 @@ use super::future::{Answering, IngressFuture};
 use super::layer::Config;
 use crate::body::{BoundedBody, BoxError, Upload};
 use crate::problem::Problem;
-use crate::{Arrival, fields};
+use crate::Arrival;
 
 /// The service of an [`IngressLayer`](super::IngressLayer). Always ready: the readiness of the service below is awaited
 /// inside the future, where it is counted and cut.
@@ -59,7 +59,7 @@ where
 
         let limits = config.policy.limits((config.route)(request.extensions()));
         let platform = config.platform.as_ref().and_then(|limit| limit()).map(|left| Deadline::after(now, left));
-        let (reading, any) = fields::read(request.headers(), &config.conventions, trust);
+        let (reading, any) = config.fields.read(request.headers(), trust);
         let decision = limits.decide(&Arriving { reading, trust, arrived, now, platform });
 
         let accepted = match decision {
@@ -84,7 +84,7 @@ where
             operation.tell(&Event::Arrived(&Arrived::new(operation, &accepted)));
         }
         if any && trust == Trust::Outside {
-            fields::strip(request.headers_mut(), &config.conventions);
+            config.fields.strip(request.headers_mut());
         }
         request.extensions_mut().insert(operation.clone());
         let (head, body) = request.into_parts();

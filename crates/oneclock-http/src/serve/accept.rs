@@ -16,10 +16,11 @@ use futures_util::stream::FuturesUnordered;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use oneclock::Shutdown;
+use oneclock::{Shutdown, clock};
+use oneclock_core::Deadline;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinError;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep_until;
 use tokio_util::task::AbortOnDropHandle;
 use tower_service::Service;
 
@@ -43,7 +44,7 @@ type Connections = FuturesUnordered<AbortOnDropHandle<()>>;
 struct Door<L> {
     listener: L,
     places: Arc<Semaphore>,
-    rest_until: Option<Instant>,
+    rest_until: Option<Deadline>,
 }
 
 struct Admitted<Io> {
@@ -100,11 +101,11 @@ where
 
 /// What is idle closes by itself once it was signalled; each connection ends itself soon after the grace.
 async fn drain(shutdown: &Shutdown, mut connections: Connections, grace: Option<Duration>) {
-    let began = Instant::now();
+    let end = grace.map(|grace| Deadline::after(clock::now(), grace));
     shutdown.signal();
     let mut grace_over = std::pin::pin!(async {
-        match grace {
-            Some(grace) => sleep(grace).await,
+        match end {
+            Some(end) => sleep_until(clock::instant(end)).await,
             None => shutdown.grace_over().await, // whoever shares the shutdown decides
         }
     });
@@ -123,8 +124,8 @@ async fn drain(shutdown: &Shutdown, mut connections: Connections, grace: Option<
         }
     }
     // Without a grace of our own the shutdown is drained by whoever shares it.
-    if let Some(grace) = grace {
-        shutdown.drain(grace.saturating_sub(began.elapsed())).await;
+    if let Some(end) = end {
+        shutdown.drain(end.remaining(clock::now())).await;
     }
 }
 
@@ -152,7 +153,7 @@ impl<L: Listener> Door<L> {
         };
         loop {
             if let Some(until) = self.rest_until {
-                sleep_until(until).await;
+                sleep_until(clock::instant(until)).await;
                 self.rest_until = None;
             }
             match self.listener.accept().await {
@@ -161,7 +162,7 @@ impl<L: Listener> Door<L> {
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
                     tracing::warn!(%error, pause = ?PAUSE, "accepting failed, trying again");
-                    self.rest_until = Some(Instant::now() + PAUSE);
+                    self.rest_until = Some(Deadline::after(clock::now(), PAUSE));
                 }
             }
         }

@@ -104,7 +104,11 @@ where
             told = true;
             connection.as_mut().graceful_shutdown();
         }
-        connection.as_mut().poll(cx)
+        let polled = connection.as_mut().poll(cx);
+        if matches!(&polled, Poll::Ready(Err(error)) if is_of_the_answer(error)) {
+            asked.cut_off.set(true); // here, since the socket is dropped with this future
+        }
+        polled
     })));
 
     let mut signalled = pin!(terms.shutdown.signalled());
@@ -147,7 +151,6 @@ where
     })
     .await;
 
-    eprintln!("OVER {over:?}");
     if over.is_cut_off(&link) {
         link.cut_off.set(true);
     }
@@ -179,6 +182,11 @@ fn protocols(limits: &Limits, half_close: bool, spawner: Spawner) -> auto::Build
     http
 }
 
+/// Whether the service or its body failed, rather than the connection.
+fn is_of_the_answer(error: &BoxError) -> bool {
+    error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_user)
+}
+
 // === Over ===
 
 impl Over {
@@ -187,9 +195,8 @@ impl Over {
     fn is_cut_off(&self, link: &Link) -> bool {
         match self {
             Self::OutOfTime(_) => true,
-            Self::Served(Err(error)) => error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_user),
             Self::TooLong(_) => link.is_busy(),
-            Self::Served(Ok(())) | Self::PeerLeft => false,
+            Self::Served(_) | Self::PeerLeft => false,
         }
     }
 
@@ -226,7 +233,9 @@ impl Clock {
             return Due::Nothing; // each has a bound of its own
         }
         match link.head_since() {
-            Some(since) => Due::Cut(Deadline::after(since, limits.header_read_timeout), "no head (header_read_timeout)"),
+            Some(since) => {
+                Due::Cut(Deadline::after(since, limits.header_read_timeout), "no head (header_read_timeout)")
+            }
             None if link.closing.is_set() => Due::Nothing,
             None => Due::Close(Deadline::after(link.idle_since(), limits.idle)),
         }

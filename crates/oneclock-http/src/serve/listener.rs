@@ -15,7 +15,8 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Gives connections to [`serve`](crate::serve). For sockets of your own (in memory, simulated) two items are enough.
+/// Gives connections to [`serve`](crate::serve). For sockets of your own (in memory, simulated) two items are enough; for
+/// what wraps a socket of ours (TLS), hand the other two on: `<TcpListener as Listener>::peer_left(io.get_ref(), …)`.
 ///
 /// ```
 /// # use std::{io, net::SocketAddr}; use tokio::io::DuplexStream; use tokio::sync::mpsc;
@@ -46,13 +47,19 @@ pub trait Listener: Send + 'static {
 
     /// Returns once the peer has left, whatever lies unread before that. With `half_close` only a reset is leaving.
     /// Never, unless implemented: what is written to it or read from it tells, later.
+    ///
+    /// TCP and Unix sockets have it on Linux. What stands behind an upload that fills our receive buffer is still in the
+    /// peer's kernel, and nothing shows it: there the deadline ends the work (contract N3).
+    ///
+    /// # Cancel safety
+    /// Must only wait: it is dropped with its connection.
     fn peer_left(io: &Self::Io, half_close: bool) -> impl Future<Output = ()> + Send + use<Self> + 'static {
         let _ = (io, half_close);
         std::future::pending()
     }
 
     /// Called before a connection is dropped in the middle of an answer: the peer must see that it was cut off, and what
-    /// was not yet taken need not be kept. Nothing, unless implemented.
+    /// was not yet taken need not be kept. Nothing, unless implemented. (TCP sends a RST; Unix sockets have none.)
     fn reset(io: &Self::Io) {
         let _ = io;
     }
@@ -131,11 +138,7 @@ fn leaving(_half_close: bool) -> Option<Interest> {
 macro_rules! watched {
     ($stream:ty) => {
         impl AsyncRead for Watched<$stream> {
-            fn poll_read(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buf: &mut ReadBuf<'_>,
-            ) -> Poll<io::Result<()>> {
+            fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
                 loop {
                     ready!(self.0.poll_read_ready(cx))?;
                     match self.0.try_read_buf(buf) {

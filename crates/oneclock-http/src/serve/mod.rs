@@ -190,7 +190,8 @@ impl<L, S> Serve<L, S> {
 
     /// Shares `shutdown` with others, several servers of one process for example. Once it is signalled by any of them,
     /// this server stops. Whoever calls [`Shutdown::drain`] waits for this server's connections too, and its grace counts
-    /// here, unless [`shutdown`](Self::shutdown) gives a shorter one. Default: one of its own.
+    /// here, unless [`shutdown`](Self::shutdown) gives a shorter one, which then ends the work of all who share it.
+    /// Default: one of its own.
     pub fn on(mut self, shutdown: Shutdown) -> Self {
         self.shutdown = shutdown;
         self

@@ -134,7 +134,6 @@ impl<L: Listener> AsyncWrite for Wire<L> {
     /// unread bytes before it, a socket is reset, and the peer loses the answer that it has not read yet.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        eprintln!("SHUTDOWN");
         if this.end.is_none() {
             this.end = Some(this.begin_end());
         }
@@ -174,7 +173,6 @@ impl<L: Listener> AsyncWrite for Wire<L> {
 
 impl<L: Listener> Drop for Wire<L> {
     fn drop(&mut self) {
-        eprintln!("DROP {}", self.link.cut_off.is_set());
         if self.link.cut_off.is_set() {
             L::reset(&self.io);
         }

@@ -68,7 +68,7 @@ async fn x10_it_waits_for_steps_that_must_finish_and_does_not_end_them() {
     let mut waiting = pin!(op.must_finish("charge", ms(2_000), charge));
     assert!(futures_util::poll!(waiting.as_mut()).is_pending());
     let drain = shutdown.drain(ms(100));
-    let (waited, ()) = tokio::join!(waiting, drain);
+    let (waited, _) = tokio::join!(waiting, drain);
     assert_eq!(waited.unwrap_err().reason(), Reason::ShutdownMidway, "the wait ended with the grace");
     assert_eq!(clock::now().since(began).as_millis(), 700, "the drain waited for the step");
     assert_eq!(recorder.ends_of("charge"), [None]);
