@@ -7,12 +7,11 @@
 use std::future::{Future, poll_fn};
 use std::hint::black_box;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body::Body;
 use http_body_util::{Empty, Full};
 use oneclock::{Operation, Shutdown};
@@ -182,12 +181,12 @@ impl Run {
             }
             Stack::Ingress => self.through(ingress()?.layer(handler(answers)), times).await,
             Stack::BareCalling => {
-                let caller = caller::<Upload, _, _>(handler(answers))?;
+                let caller = caller::<Upload, _, _>(handler(answers));
                 self.through(caller, times).await
             }
             Stack::IngressCalling => {
                 let destination = Destination::named("inventory").cap(Duration::from_millis(300)).build()?;
-                let caller = caller(EgressLayer::new(destination).layer(handler(answers)))?;
+                let caller = caller(EgressLayer::new(destination).layer(handler(answers)));
                 self.through(ingress()?.layer(caller), times).await
             }
         }
@@ -265,26 +264,33 @@ impl Future for Handling {
 }
 
 /// Makes one call, reads its answer to the end, and answers.
-fn caller<B, S, A>(callee: S) -> Result<impl Service<Request<B>, Response = Answer, Error = Failed> + Clone, Failed>
+fn caller<B, S, A>(callee: S) -> impl Service<Request<B>, Response = Answer, Error = Failed> + Clone
 where
     S: Service<Request<Upload>, Response = Response<A>> + Clone,
     S::Error: Into<Failed>,
     A: Body<Data = Bytes> + Unpin,
     A::Error: Into<Failed>,
 {
-    let call = Request::get("/stock/9")
-        .header("host", "inventory.internal")
-        .header("accept", "application/json")
-        .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-        .body(Upload::new())?;
-    let call = Arc::new(call); // cheap to clone, as the state of a handler is
-    Ok(service_fn(move |_: Request<B>| {
-        let (mut callee, call) = (callee.clone(), Request::clone(&call));
+    let uri = Uri::from_static("/stock/9");
+    service_fn(move |_: Request<B>| {
+        let mut callee = callee.clone();
+        let call = call(uri.clone());
         async move {
             exchange(&mut callee, call).await?;
             Ok(Response::new(Full::new(Bytes::from_static(BODY))))
         }
-    }))
+    })
+}
+
+/// The call's request, made anew as clients do, with room left in its header map.
+fn call(uri: Uri) -> Request<Upload> {
+    let mut request = Request::new(Upload::new());
+    *request.uri_mut() = uri;
+    let headers = request.headers_mut();
+    headers.insert(header::HOST, HeaderValue::from_static("inventory.internal"));
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    headers.insert(header::USER_AGENT, HeaderValue::from_static("order/1.4"));
+    request
 }
 
 /// One request and its answer to the last byte, as hyper would poll them.

@@ -1,1 +1,28 @@
-//! Under construction.
+//! The invariants of the design, one module each. Every test is written once and run over every way in, on real sockets
+//! of the loopback interface; where sockets are not the point it runs in memory with paused time.
+//!
+//! A failure reads `i04_waiting_spends_the_budget::http2::a_queued_call_…`. Tests that begin with `the_naive_way_` run
+//! the same check against what one would write without us, and want it to fail there: so it is known that it can.
+//!
+//! Deliberately absent: times to the millisecond. Tests wait for events, with a bound, and assert order, cause and
+//! count; where a time is part of the promise, ten times that time is allowed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+#[macro_use]
+mod ways;
+mod naive;
+mod out;
+mod shop;
+mod witness;
+
+mod i01_every_request_has_a_deadline;
+mod i02_nobody_is_told_more_than_is_left;
+mod i03_a_cap_shortens_never_extends;
+mod i04_waiting_spends_the_budget;
+mod i05_expired_work_costs_nothing;
+mod i06_every_child_stops;
+mod i07_long_work_notices;
+mod i08_cut_off_is_unknown;
+mod i13_an_error_says_where_the_time_went;
+mod i14_what_runs_on_is_counted;

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use oneclock::{Call, Driver, EndOf, Operation};
-use oneclock_core::{Ending, Name, Outcome};
+use oneclock_core::{Ending, Name, Outcome, Tick};
 use pin_project_lite::pin_project;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -77,7 +77,8 @@ enum Owner {
     /// A response of ours; the operation's work is done when all of it is handed over.
     Response { driver: Driver, exchange: Option<Exchange> },
     /// An answer to a call of ours, and what its head said of the far side.
-    Answer { call: Call, outcome: Outcome },
+    /// Boxed, so that a body that needs none of this is small: it is moved several times.
+    Answer { call: Box<Call>, outcome: Outcome },
 }
 
 pin_project! {
@@ -133,17 +134,17 @@ where
         }
     }
 
-    /// The body of an answer whose head has come. Its first frame is looked at now.
-    pub(crate) fn answer(body: B, mut call: Call, outcome: Outcome, cx: &mut Context<'_>) -> Self {
+    /// The body of an answer whose head came at `now`. Its first frame is looked at.
+    pub(crate) fn answer(body: B, mut call: Call, outcome: Outcome, now: Tick, cx: &mut Context<'_>) -> Self {
         let mut producer = Producer::new(body);
         producer.look(cx);
         if producer.rest.is_none() && !matches!(producer.seen, Some(Err(_))) {
-            call.close(outcome);
+            call.close_at(outcome, now);
             return Self { source: Source::Here(producer), owner: None };
         }
-        call.enter(oneclock_core::Stage::Body);
+        call.enter_at(oneclock_core::Stage::Body, now);
         let end = EndOf::or_at(call.operation().clone(), call.deadline());
-        Self { source: Source::watched(producer, end), owner: Some(Owner::Answer { call, outcome }) }
+        Self { source: Source::watched(producer, end), owner: Some(Owner::Answer { call: Box::new(call), outcome }) }
     }
 
     /// Whether the frame that was looked at ends the body, so that nothing is missing (contract X1).

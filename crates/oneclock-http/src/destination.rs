@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method, Response};
 use http_body::Body;
-use oneclock::{Call, NotBegun, Operation, WhyNot};
+use oneclock::{Call, NotBegun, Operation, WhyNot, clock};
 use oneclock_core::effect::{self, Seen};
 use oneclock_core::wire::{Conventions, writes};
-use oneclock_core::{Ask, Name, Reason, Refused, Stage, Trust};
+use oneclock_core::{Ask, Name, Reason, Refused, Stage, Tick, Trust};
 
 use crate::body::{BoundedBody, BoxError};
 use crate::error::{CallError, CallFailed};
@@ -107,7 +107,11 @@ impl Destination {
     /// # Errors
     /// [`NotBegun`], if what is left is below one unit of a field: the call must not be made (contract E2).
     pub fn write_deadline(&self, call: &Call, headers: &mut HeaderMap) -> Result<(), NotBegun> {
-        self.0.tells.write(headers, call.remaining()).map_err(|nothing| {
+        self.write_deadline_at(call, headers, clock::now())
+    }
+
+    pub(crate) fn write_deadline_at(&self, call: &Call, headers: &mut HeaderMap, now: Tick) -> Result<(), NotBegun> {
+        self.0.tells.write(headers, call.deadline().remaining(now)).map_err(|nothing| {
             let why = match nothing.remaining {
                 Duration::ZERO => WhyNot::Refused(Refused::Expired { bound: call.budget().bound }),
                 remaining => WhyNot::BelowTheUnit { remaining },
@@ -136,13 +140,14 @@ impl Destination {
     {
         let (head, body) = response.into_parts();
         let outcome = effect::outcome(self.seen(&head), reads_only(method));
-        match call.ending() {
-            None => Ok(Response::from_parts(head, BoundedBody::answer(body, call, outcome, cx))),
+        let now = clock::now();
+        match call.ending_at(now) {
+            None => Ok(Response::from_parts(head, BoundedBody::answer(body, call, outcome, now, cx))),
             Some(ending) => {
                 let error = call.cut_off(ending);
                 let operation = call.operation().clone();
                 let deadline = call.deadline();
-                let body = BoundedBody::answer(body, call, outcome, cx);
+                let body = BoundedBody::answer(body, call, outcome, now, cx);
                 if !body.is_whole() {
                     return Err(error.into());
                 }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use http::{Method, Request, Response};
 use http_body::Body;
-use oneclock::{Call, EndOf, Operation};
+use oneclock::{Call, EndOf, Operation, clock};
 use oneclock_core::Stage;
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
@@ -213,13 +213,14 @@ where
                     }
                     let Some(mut request) = request.take() else { return Poll::Pending };
                     // Ready only now: what is left may be too little (contract E2, X6).
-                    if let Some(ending) = call.ending() {
+                    let now = clock::now();
+                    if let Some(ending) = call.ending_at(now) {
                         return Poll::Ready(Err(call.cut_off(ending).into()));
                     }
-                    if let Err(not_begun) = destination.write_deadline(call, request.headers_mut()) {
+                    if let Err(not_begun) = destination.write_deadline_at(call, request.headers_mut(), now) {
                         return Poll::Ready(Err(not_begun.into()));
                     }
-                    call.enter(Stage::Wait);
+                    call.enter_at(Stage::Wait, now);
                     inner.call(request)
                 }
             };

@@ -1,6 +1,8 @@
 //! [`Client`] over real sockets: what the far side is told, where a call is cut off, what is known of it then, and what
 //! becomes of its connection. Contract E2, E4, X1, X2, R8, V3, V5, V6; invariants I2, I4, I6, I8.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "the helpers of a test are a test")]
+
 use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::SocketAddr;

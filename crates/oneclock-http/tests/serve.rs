@@ -726,7 +726,7 @@ async fn x8_a_peer_that_reads_slowly_is_not_cut() {
 
 /// Sends all of a large body, slowly, and only then reads. As many clients do, it gives up when it cannot send.
 async fn slow_upload(addr: SocketAddr) -> io::Result<String> {
-    let piece = [b'x'; 64 * 1024];
+    let piece = vec![b'x'; 64 * 1024];
     let pieces = 20;
     let mut socket = TcpStream::connect(addr).await?;
     let head = format!("POST /hang HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", pieces * piece.len());
@@ -978,16 +978,25 @@ async fn x10_servers_that_share_a_shutdown_stop_together() {
 
 // === Nothing is left ===
 
+/// Descriptors and operations are counted for the whole process: under nextest, that is this test.
+fn has_a_process_of_its_own() -> bool {
+    std::env::var_os("NEXTEST").is_some()
+}
+
+fn baseline() -> Baseline {
+    if has_a_process_of_its_own() { Baseline::take() } else { Baseline::tasks_only() }
+}
+
 #[tokio::test]
 async fn i14_after_all_that_nothing_is_alive_but_the_server_and_then_nothing() {
-    let outside = Baseline::take();
+    let outside = baseline();
     let probe = Probe::new();
     let mut limits = Limits::default();
     limits.write_progress = ms(300);
     limits.header_read_timeout = ms(300);
     let app = floods(&probe, FRAME).route("/hang", hang(&probe));
     let server = Server::of(app.layer(within(ms(300))), |serve| serve.limits(limits)).await;
-    let serving = Baseline::take();
+    let serving = baseline();
     for how in LEAVING {
         Caller::h1(server.addr).get("/hang").leave(how).await.unwrap();
     }
@@ -1009,7 +1018,9 @@ async fn i14_after_all_that_nothing_is_alive_but_the_server_and_then_nothing() {
     server.stop().await;
     outside.assert_back().await;
     assert_eq!(probe.running(), 0);
-    assert_eq!(oneclock::live_operations(), 0);
+    if has_a_process_of_its_own() {
+        assert_eq!(oneclock::live_operations(), 0);
+    }
 }
 
 #[tokio::test]

@@ -40,8 +40,10 @@
 //!   ([`DestinationBuilder::reserve`](oneclock_http::DestinationBuilder::reserve)).
 //! - Redirects and reqwest's own retries send the same fields again. All of them together end at the same deadline.
 //! - In the ledger everything up to the head is one stage, `wait`, and a call that is cut off there has an unknown
-//!   outcome. Only a failed connect is proof that nothing was sent, as long as reqwest's own retries are off or as they
-//!   come (it repeats what was refused unseen) and the destination does not redirect to the same URL.
+//!   outcome.
+//! - A connect that failed may be that of a redirect's second hop, after the first one had the request, and reqwest's
+//!   error looks the same. It is proof that nothing was sent only where redirects are off, which
+//!   [`Budget::follows_no_redirects`] declares.
 
 use std::error::Error as StdError;
 use std::future::poll_fn;
@@ -52,7 +54,7 @@ use oneclock::{Call, Operation};
 use oneclock_core::effect::Seen;
 use oneclock_core::{Outcome, Stage};
 use oneclock_http::{BodyCutOff, BoundedBody, CallError, Destination};
-use reqwest::{Method, Request, Response, ResponseBuilderExt, Url};
+use reqwest::{Method, Request, Response, ResponseBuilderExt};
 use reqwest_middleware::{Error, Middleware, Next};
 
 /// Gives every request through it what its operation has left, and cuts it off there, on head and body.
@@ -72,8 +74,16 @@ use reqwest_middleware::{Error, Middleware, Next};
 /// Dropping the request's future cancels it as reqwest does: HTTP/2 resets the stream, HTTP/1.1 closes the connection.
 /// The call's event is sent from a guard.
 #[derive(Clone, Debug)]
+#[must_use = "a middleware does nothing until a client is built with it"]
 pub struct Budget {
     destination: Destination,
+    redirects: Redirects,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Redirects {
+    MayBeFollowed,
+    Off,
 }
 
 /// The error of a call that went through [`Budget`]: what stopped it, and what is known of the far side.
@@ -115,7 +125,23 @@ impl Budget {
     /// For requests to `destination`. Requests that go elsewhere need a client with another one: limits, trust and what
     /// the far side understands belong to one destination.
     pub fn new(destination: Destination) -> Self {
-        Self { destination }
+        Self { destination, redirects: Redirects::MayBeFollowed }
+    }
+
+    /// Declares that the client below was built with `redirect::Policy::none()`, and repeats nothing that was answered. Then
+    /// a connect that failed is proof that nothing was sent: [`Outcome::NotSent`]. Otherwise it is unknown (contract R8).
+    ///
+    /// ```
+    /// # use {oneclock_http::Destination, oneclock_reqwest::Budget};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
+    /// let payment = Budget::new(Destination::named("payment").build()?).follows_no_redirects();
+    /// let client = reqwest_middleware::ClientBuilder::new(client).with(payment).build();
+    /// # Ok(()) }
+    /// ```
+    pub fn follows_no_redirects(mut self) -> Self {
+        self.redirects = Redirects::Off;
+        self
     }
 
     async fn send(
@@ -132,11 +158,21 @@ impl Budget {
         let remaining = call.remaining();
         let timeout = request.timeout_mut();
         *timeout = Some(timeout.map_or(remaining, |own| own.min(remaining)));
-        let (method, url) = (request.method().clone(), request.url().clone());
+        let method = request.method().clone();
         call.enter(Stage::Wait); // reqwest does not say where it is
         match call.run(next.run(request, extensions)).await? {
             Ok(response) => self.answered(call, &method, response).await,
-            Err(error) => Err(self.destination.failed(call, seen(&error, &url), error)),
+            Err(error) => Err(self.destination.failed(call, self.seen(&error), error)),
+        }
+    }
+
+    /// What a failure says of the far side.
+    fn seen(&self, error: &Error) -> Seen {
+        let Error::Reqwest(error) = error else { return Seen::CutOff { stage: Stage::Wait } };
+        match self.redirects {
+            Redirects::Off if error.is_builder() || error.is_connect() => Seen::NoConnection,
+            _ if oneclock_http::is_refused_stream(error) => Seen::RefusedStream,
+            Redirects::Off | Redirects::MayBeFollowed => Seen::CutOff { stage: Stage::Wait },
         }
     }
 
@@ -165,20 +201,6 @@ impl Middleware for Budget {
             self.destination.begin(operation).map_err(|not_begun| Error::middleware(CallError::from(not_begun)))?;
         self.send(call, request, extensions, next).await.map_err(Error::middleware)
     }
-}
-
-/// What a failure says of the far side. A connect that failed is proof that nothing was sent, but only of the hop that
-/// connected: after a redirect the first one was sent, and answered.
-fn seen(error: &Error, url: &Url) -> Seen {
-    if let Error::Reqwest(error) = error {
-        if (error.is_builder() || error.is_connect()) && error.url() == Some(url) {
-            return Seen::NoConnection;
-        }
-        if oneclock_http::is_refused_stream(error) {
-            return Seen::RefusedStream;
-        }
-    }
-    Seen::CutOff { stage: Stage::Wait }
 }
 
 fn chain<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {

@@ -1,6 +1,8 @@
 //! [`Budget`] over real sockets: what the far side is told, where a request is cut off, and what is known of it then.
 //! Contract E2, E4, X1, X2, R8; invariants I2, I3, I6, I8.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "the helpers of a test are a test")]
+
 use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,13 +156,21 @@ async fn v3_a_connect_that_hangs_ends_at_the_deadline_and_claims_nothing() {
 }
 
 #[tokio::test]
-async fn r8_a_refused_connection_is_not_sent() {
+async fn r8_a_refused_connection_is_not_sent_where_redirects_are_off() {
     let peer = peer::refuse().expect("a peer");
     let op = Operation::begin("order", AMPLE);
-    let error = op.scope(client(Protocol::Http1).get(peer.url()).send()).await.expect_err("refused");
-    let call = call_error(&error).expect("a call's error");
-    assert!(call.stopped().is_none());
-    assert_eq!(call.outcome(), Outcome::NotSent, "{error:?}");
+    let budget = Budget::new(Destination::named("inventory").build().expect("a destination"));
+    let plain = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().expect("a client");
+    for (budget, outcome) in [
+        (budget.clone().follows_no_redirects(), Outcome::NotSent),
+        (budget, Outcome::Unknown { stage: Stage::Wait }), // not declared: no proof
+    ] {
+        let client = ClientBuilder::new(plain.clone()).with(budget).build();
+        let error = op.scope(client.get(peer.url()).send()).await.expect_err("refused");
+        let call = call_error(&error).expect("a call's error");
+        assert!(call.stopped().is_none());
+        assert_eq!(call.outcome(), outcome, "{error:?}");
+    }
 }
 
 /// Answers every request with `answer`, as it is.

@@ -28,16 +28,27 @@ pub struct Call {
     part: Option<EntryId>,
     stage: Stage,
     closed: Option<Outcome>,
+    over: Option<Tick>, // when it was, if somebody looked at the clock for it
     ended: Option<Ending>,
 }
 
 // === Call ===
 
 impl Call {
-    pub(crate) fn begin(operation: Operation, name: Name, budget: Budget) -> Self {
-        let began = clock::now();
+    pub(crate) fn begin(operation: Operation, name: Name, budget: Budget, began: Tick) -> Self {
         let entry = operation.lock_ledger().open(name.clone(), Stage::Arrival, None, began);
-        Self { operation, name, budget, began, entry, part: None, stage: Stage::Arrival, closed: None, ended: None }
+        Self {
+            operation,
+            name,
+            budget,
+            began,
+            entry,
+            part: None,
+            stage: Stage::Arrival,
+            closed: None,
+            over: None,
+            ended: None,
+        }
     }
 
     /// The operation that makes it.
@@ -77,7 +88,11 @@ impl Call {
 
     /// It reached `stage`: the time from here on is charged to that.
     pub fn enter(&mut self, stage: Stage) {
-        let now = clock::now();
+        self.enter_at(stage, clock::now());
+    }
+
+    /// The same, for drivers that know the time already: reading the clock is a good part of what a call costs.
+    pub fn enter_at(&mut self, stage: Stage, now: Tick) {
         self.stage = stage;
         self.operation.set_stage(stage);
         let mut ledger = self.operation.lock_ledger();
@@ -89,7 +104,11 @@ impl Call {
 
     /// Why it must end now, if it must: its grant is used up, or its operation is over.
     pub fn ending(&self) -> Option<Ending> {
-        let now = clock::now();
+        self.ending_at(clock::now())
+    }
+
+    /// The same, for drivers that know the time already.
+    pub fn ending_at(&self, now: Tick) -> Option<Ending> {
         match self.operation.over_at(now) {
             Some(ending) if ending.at < self.deadline().tick() => Some(self.placed(ending)),
             _ if self.deadline().is_past(now) => Some(self.out_of_time(now)),
@@ -128,6 +147,12 @@ impl Call {
 
     /// It is over, with this outcome.
     pub fn close(mut self, outcome: Outcome) {
+        self.closed = Some(outcome);
+    }
+
+    /// The same, for drivers that know the time already.
+    pub fn close_at(mut self, outcome: Outcome, now: Tick) {
+        self.over = Some(now);
         self.closed = Some(outcome);
     }
 
@@ -170,7 +195,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let now = clock::now();
+        let now = self.over.unwrap_or_else(clock::now);
         {
             let mut ledger = self.operation.lock_ledger();
             if let Some(part) = self.part.take() {

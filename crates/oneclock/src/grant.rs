@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use oneclock_core::{Ask, Budget, Ending, Name, Outcome, Reason, Refused, Stage};
+use oneclock_core::{Ask, Budget, Ending, Name, Outcome, Reason, Refused, Stage, Tick};
 
 use crate::call::Call;
 use crate::events::Event;
@@ -112,7 +112,8 @@ impl<'a> Grant<'a> {
     /// # Errors
     /// [`NotBegun`], if that is too little.
     pub fn remaining(self) -> Result<Duration, NotBegun> {
-        Ok(self.decide()?.deadline.remaining(clock::now()))
+        let (budget, now) = self.decide()?;
+        Ok(budget.deadline.remaining(now))
     }
 
     /// A child operation, for code that takes one.
@@ -120,7 +121,7 @@ impl<'a> Grant<'a> {
     /// # Errors
     /// [`NotBegun`], if there is too little time.
     pub fn operation(self) -> Result<Operation, NotBegun> {
-        let budget = self.decide()?;
+        let (budget, _) = self.decide()?;
         Ok(self.operation.child(self.name, budget))
     }
 
@@ -130,8 +131,8 @@ impl<'a> Grant<'a> {
     /// # Errors
     /// [`NotBegun`], if there is too little time.
     pub fn call(self) -> Result<Call, NotBegun> {
-        let budget = self.decide()?;
-        Ok(Call::begin(self.operation.clone(), self.name, budget))
+        let (budget, now) = self.decide()?;
+        Ok(Call::begin(self.operation.clone(), self.name, budget, now))
     }
 
     /// Runs what `work` makes of the child operation until it is done or its time is up.
@@ -166,16 +167,17 @@ impl<'a> Grant<'a> {
 
     /// A child operation that is over when its driver says so.
     pub(crate) fn driven(self) -> Result<Driver, NotBegun> {
-        let budget = self.decide()?;
+        let (budget, _) = self.decide()?;
         Ok(self.operation.driven_child(self.name, budget))
     }
 
-    fn decide(&self) -> Result<Budget, NotBegun> {
+    /// The budget, and the moment from which it counts.
+    fn decide(&self) -> Result<(Budget, Tick), NotBegun> {
         let now = clock::now();
         let why = match self.operation.over_at(now) {
             Some(ending) => WhyNot::Ended(ending),
             None => match self.ask.of(self.operation.budget(), now) {
-                Ok(budget) => return Ok(budget),
+                Ok(budget) => return Ok((budget, now)),
                 Err(refused) => WhyNot::Refused(refused),
             },
         };

@@ -1,0 +1,179 @@
+//! A small shop of real services: axum routers under our layer and our accept loop, on loopback sockets.
+//!
+//! When a test is over its shop is closed, and everything has to be gone again: tasks, sockets, operations.
+
+use std::future::{Future, IntoFuture};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use http::Method;
+use oneclock::operation::Kind;
+use oneclock_axum::PolicyExt as _;
+use oneclock_core::ingress::PolicyBuilder;
+use oneclock_core::{Policy, Trust};
+use oneclock_http::{Client, ClientBuilder, IngressLayer, Serve, serve};
+use oneclock_test::Baseline;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::ways::{Ask, Way};
+use crate::witness::{Seen, Witness};
+
+/// No test takes as long, unless it hangs.
+const TOO_LONG: Duration = Duration::from_secs(60);
+
+/// When a caller's leaving is noticed, at the latest: ten times the 50 ms of the promise.
+pub(crate) const NOTICED: Duration = Duration::from_millis(500);
+
+pub(crate) const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// The services of one test, what they send events to, and the way in.
+#[derive(Clone)]
+pub(crate) struct Shop(Arc<Inner>);
+
+struct Inner {
+    way: Way,
+    witness: Arc<Witness>,
+    services: Mutex<Vec<Running>>,
+    leaves_work_behind: AtomicBool,
+}
+
+struct Running {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<io::Result<()>>,
+}
+
+/// Runs `test` in a shop of its own, closes that, and wants everything back where it was.
+///
+/// One blocking thread is enough, and makes waiting for it easy to have.
+pub(crate) fn run<F: Future<Output = ()>>(way: Way, test: impl FnOnce(Shop) -> F) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        // Descriptors belong to the process: they can be compared only where that runs one test.
+        let alone = std::env::var_os("NEXTEST").is_some();
+        let before = if alone { Baseline::take() } else { Baseline::tasks_only() };
+        let shop = Shop::new(way);
+        tokio::time::timeout(TOO_LONG, test(shop.clone())).await.expect("the test comes to its end");
+        shop.close(&before).await;
+    });
+    runtime.shutdown_timeout(Duration::from_secs(1)); // of naive ways only something may be left
+}
+
+impl Shop {
+    fn new(way: Way) -> Self {
+        Self(Arc::new(Inner {
+            way,
+            witness: Arc::default(),
+            services: Mutex::default(),
+            leaves_work_behind: AtomicBool::new(false),
+        }))
+    }
+
+    pub(crate) fn way(&self) -> Way {
+        self.0.way
+    }
+
+    pub(crate) fn witness(&self) -> &Witness {
+        &self.0.witness
+    }
+
+    /// Our layer, with its events sent to this shop's witness.
+    pub(crate) fn layer(&self, clock: PolicyBuilder) -> IngressLayer {
+        clock.build().unwrap().layer().observed_by(self.0.witness.clone())
+    }
+
+    /// Opens a service for callers inside the trust boundary.
+    pub(crate) async fn open(&self, clock: PolicyBuilder, app: Router) -> SocketAddr {
+        self.open_to(Trust::Inside, clock, app).await
+    }
+
+    pub(crate) async fn open_to(&self, trust: Trust, clock: PolicyBuilder, app: Router) -> SocketAddr {
+        let app = app.layer(self.layer(clock));
+        self.open_layered(app, |serve| serve.trust(trust)).await
+    }
+
+    /// Opens a service whose layers are its own affair.
+    pub(crate) async fn open_layered(
+        &self,
+        app: Router,
+        change: impl FnOnce(Serve<TcpListener, Router>) -> Serve<TcpListener, Router>,
+    ) -> SocketAddr {
+        let (listener, addr) = listen().await;
+        let (stop, stopped) = oneshot::channel();
+        let serve = change(serve(listener, app)).shutdown(stopped, Duration::ZERO);
+        self.keep(stop, tokio::spawn(serve.into_future()));
+        addr
+    }
+
+    /// Opens a service the naive way: `axum::serve`, and nothing of ours.
+    pub(crate) async fn open_naively(&self, app: Router) -> SocketAddr {
+        let (listener, addr) = listen().await;
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                served = axum::serve(listener, app).into_future() => served,
+                _ = stopped => Ok(()),
+            }
+        });
+        self.keep(stop, task);
+        self.0.leaves_work_behind.store(true, Ordering::Relaxed);
+        addr
+    }
+
+    /// A client of ours for the service there, over this shop's protocol.
+    pub(crate) fn client(&self, name: &'static str, addr: SocketAddr) -> ClientBuilder {
+        let builder = Client::builder(name, format!("http://{addr}"));
+        match self.0.way {
+            Way::Http1 => builder,
+            Way::Http2 => builder.http2_only(),
+        }
+    }
+
+    pub(crate) fn get(&self, addr: SocketAddr, target: &str) -> Ask {
+        Ask::new(self.0.way, addr, Method::GET, target)
+    }
+
+    pub(crate) fn post(&self, addr: SocketAddr, target: &str) -> Ask {
+        Ask::new(self.0.way, addr, Method::POST, target)
+    }
+
+    fn keep(&self, stop: oneshot::Sender<()>, task: JoinHandle<io::Result<()>>) {
+        self.0.services.lock().unwrap().push(Running { stop, task });
+    }
+
+    /// Stops every service; then nothing may be left, and everything that arrived has ended.
+    async fn close(self, before: &Baseline) {
+        let services = std::mem::take(&mut *self.0.services.lock().unwrap());
+        for Running { stop, task } in services {
+            drop(stop);
+            tokio::time::timeout(TOO_LONG, task).await.expect("it stops").unwrap().unwrap();
+        }
+        let count = |wanted: fn(&Seen) -> bool| self.witness().all(|seen| wanted(seen).then_some(())).len();
+        let arrived = count(|seen| matches!(seen, Seen::Arrived(_)));
+        let ended = count(|seen| matches!(seen, Seen::Ended(over) if over.kind == Kind::Request));
+        assert_eq!(ended, arrived, "every request that arrived has one end");
+        let panics = self.witness().all(|seen| matches!(seen, Seen::Panicked { .. }).then(|| format!("{seen:?}")));
+        assert_eq!(panics, Vec::<String>::new());
+        if !self.0.leaves_work_behind.load(Ordering::Relaxed) {
+            before.assert_back().await;
+        }
+    }
+}
+
+async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    (listener, addr)
+}
+
+/// A policy that gives everybody a lot of time: what a test is about comes from elsewhere.
+pub(crate) fn ample(name: &'static str) -> PolicyBuilder {
+    Policy::named(name).when_absent(ms(20_000)).ceiling(ms(30_000))
+}
