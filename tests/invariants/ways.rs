@@ -24,7 +24,7 @@ macro_rules! over_every_way_in {
 
 macro_rules! each_once {
     ($($(#[$about:meta])* async fn $name:ident($shop:ident: Shop) $body:block)*) => {
-        $($(#[$about])* async fn $name($shop: $crate::shop::Shop) $body)*
+        $($(#[$about])* async fn $name($shop: Shop) $body)*
     };
 }
 

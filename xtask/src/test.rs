@@ -133,8 +133,9 @@ fn tests(root: &Path) -> Result<Done, String> {
         command.args(["nextest", "run", "--workspace", "--all-features"]);
         some_ran(command, Reports::Stderr, ran::nextest)
     } else {
-        eprintln!("cargo-nextest is not installed, so `cargo test` runs them, one binary after the other");
-        command.args(["test", "--workspace", "--all-features", "--tests"]);
+        eprintln!("cargo-nextest is not installed, so `cargo test` runs them, one after the other");
+        // Some count what the whole process has left behind; nextest gives each a process of its own.
+        command.args(["test", "--workspace", "--all-features", "--tests", "--", "--test-threads=1"]);
         some_ran(command, Reports::Stdout, ran::libtest)
     }
 }

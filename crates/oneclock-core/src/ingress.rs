@@ -277,6 +277,7 @@ impl Limits {
     ///
     /// In this order: malformed fields, then the shortest of what was said and what is allowed, then whether enough of
     /// it is left. Zero on the wire means expired (contract P4).
+    #[inline]
     pub fn decide<'a>(&self, arriving: &Arriving<'a>) -> Decision<'a> {
         let reading = &arriving.reading;
         let mut decided = Accepted {

@@ -14,11 +14,13 @@ use http::{Method, Request, Response};
 use http_body::Body;
 use oneclock::{Call, EndOf, Operation, clock};
 use oneclock_core::Stage;
+use oneclock_core::effect::Seen;
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::{BoundedBody, BoxError};
+use crate::client::is_refused_stream;
 use crate::destination::{Destination, cut_off_in};
 use crate::error::CallError;
 
@@ -176,7 +178,8 @@ where
         Poll::Ready(match polled {
             Ok(Ok(response)) => this.destination.answered(call, this.method, response, cx),
             Ok(Err(error)) => {
-                let seen = cut_off_in(call.stage());
+                let error = error.into();
+                let seen = if is_refused_stream(&*error) { Seen::RefusedStream } else { cut_off_in(call.stage()) };
                 Err(this.destination.failed(call, seen, error))
             }
             Err(error) => Err(error),

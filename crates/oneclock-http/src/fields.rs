@@ -26,13 +26,15 @@ static DEFAULT: LazyLock<Fields> = LazyLock::new(|| Fields::new(Conventions::def
 
 impl Fields {
     pub(crate) fn new(conventions: Conventions) -> Self {
-        let names = conventions.iter().map(|convention| HeaderName::try_from(convention.name().as_str()).ok()).collect();
+        let names =
+            conventions.iter().map(|convention| HeaderName::try_from(convention.name().as_str()).ok()).collect();
         let lengths = conventions.iter().fold(0, |lengths, convention| lengths | bit(convention.name().as_str()));
         Self { conventions, names, lengths }
     }
 
     /// Reads every deadline field that a peer of this trust may send; and says whether there is any, also of those that
     /// it may not.
+    #[inline]
     pub(crate) fn read(&self, headers: &HeaderMap, trust: Trust) -> (Reading<'_>, bool) {
         let mut reader = Reader::new(clock::wall);
         let mut any = false;

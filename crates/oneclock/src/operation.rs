@@ -118,6 +118,7 @@ impl Operation {
     ///
     /// `began` is when the head was read (contract K1). With `within`, an operation that encloses this one (an outer
     /// layer's), it never outlives that. `shutdown` ends it when the grace of a shutdown is over.
+    #[inline]
     pub fn arrive(
         name: Name,
         began: Tick,
@@ -223,6 +224,7 @@ impl Operation {
         })
     }
 
+    #[inline]
     fn new(parts: Parts) -> Self {
         LIVE.fetch_add(1, Ordering::Relaxed);
         Self(Arc::new(Inner {
@@ -311,10 +313,12 @@ impl Operation {
 
     /// Why it ended early, if it did. The first cause wins (contract X4): its own, else that of the operation it is a
     /// part of, else the clock's.
+    #[inline]
     pub fn ending(&self) -> Option<Ending> {
         self.ending_at(clock::now())
     }
 
+    #[inline]
     pub(crate) fn ending_at(&self, now: Tick) -> Option<Ending> {
         if let Some(ending) = self.0.life.ending() {
             return Some(ending);
@@ -493,6 +497,7 @@ impl Operation {
     }
 
     /// Whether what it belongs to is over: the operation that it is a part of, or the grace of its shutdown.
+    #[inline]
     fn is_cancelled(&self) -> bool {
         match (self.0.token.get(), &self.0.parent, self.0.ending_shutdown()) {
             (Some(token), _, _) => token.is_cancelled(),
@@ -510,6 +515,7 @@ impl Operation {
     }
 
     /// Ends it with the cause that being dropped before its end has (contract X4). Nothing if it is over.
+    #[inline]
     pub(crate) fn end_as_dropped(&self) {
         if self.is_over() {
             return; // the usual case, which needs no clock

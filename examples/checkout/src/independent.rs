@@ -105,7 +105,7 @@ async fn price(State(pricing): State<Pricing>, headers: HeaderMap) -> Result<Bod
     let of = Try::of(&headers);
     let closed = |_| StatusCode::SERVICE_UNAVAILABLE;
     let worker = Arc::clone(&pricing.workers).acquire_owned().await.map_err(closed)?;
-    let takes = pricing.story.price_takes(pricing.witness.into_the_load(), of.slow_article);
+    let takes = pricing.story.price_takes(pricing.witness.load_has_run(), of.slow_article);
     let working = pricing.witness.begins(of);
     let priced = tokio::task::spawn_blocking(move || {
         std::thread::sleep(takes); // a statement, a compression, a rule engine: nothing that can be dropped

@@ -118,7 +118,7 @@ async fn price(Op(op): Op, State(pricing): State<Pricing>, headers: HeaderMap) -
     let waiting = op.spend("workers", Stage::Pool);
     let worker = Arc::clone(&pricing.workers).acquire_owned().await.map_err(|error| Problem::internal(&error))?;
     drop(waiting);
-    let takes = pricing.story.price_takes(pricing.witness.into_the_load(), of.slow_article);
+    let takes = pricing.story.price_takes(pricing.witness.load_has_run(), of.slow_article);
     let working = pricing.witness.begins(of);
     let priced = op.spawn_blocking("rules", move |op| {
         let _worker = worker;

@@ -65,7 +65,7 @@ impl Witness {
     }
 
     /// How far into the load we are; before it, at its start.
-    pub(crate) fn into_the_load(&self) -> Duration {
+    pub(crate) fn load_has_run(&self) -> Duration {
         let began = self.seen().load_began;
         began.map_or(Duration::ZERO, |began| clock::now().since(began))
     }

@@ -15,9 +15,9 @@ use tower_service::Service;
 
 use super::future::{Answering, IngressFuture};
 use super::layer::Config;
+use crate::Arrival;
 use crate::body::{BoundedBody, BoxError, Upload};
 use crate::problem::Problem;
-use crate::Arrival;
 
 /// The service of an [`IngressLayer`](super::IngressLayer). Always ready: the readiness of the service below is awaited
 /// inside the future, where it is counted and cut.

@@ -1,0 +1,186 @@
+//! I1: every request that enters has a finite deadline, whatever its caller says, or does not say. Contract P3, P6, P8,
+//! P9, C2.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::routing::get;
+use axum::{Json, Router};
+use oneclock::clock;
+use oneclock_axum::{Op, PolicyExt as _};
+use oneclock_core::ingress::PolicyBuilder;
+use oneclock_core::wire::{Convention, Conventions, names};
+use oneclock_core::{BoundBy, Cause, OnMalformed, Policy, Trust};
+use oneclock_test::{Ended, Probe};
+use serde_json::{Value, json};
+
+use crate::naive::{ten_times, under_a_timeout_layer};
+use crate::shop::{NOTICED, Shop, ms};
+use crate::ways::{Answer, Ask, Got};
+
+const WHEN_ABSENT: Duration = ms(800);
+const CEILING: Duration = ms(2_000);
+const OF_REPORTS: Duration = ms(30_000);
+
+fn clock_of_orders() -> PolicyBuilder {
+    Policy::named("order")
+        .when_absent(WHEN_ABSENT)
+        .ceiling(CEILING)
+        .min_useful(ms(20))
+        .route("/reports/{id}", |limits| limits.ceiling(OF_REPORTS))
+        .route("/lenient", |limits| limits.on_malformed(OnMalformed::Clamp))
+}
+
+fn orders() -> Router {
+    Router::new().route("/orders", get(budget)).route("/reports/{id}", get(budget)).route("/lenient", get(budget))
+}
+
+/// What this request may spend.
+async fn budget(Op(op): Op) -> Json<Value> {
+    let bound = op.bound();
+    json!({ "bound": bound.by.as_str(), "limit_ms": bound.limit.as_millis(), "left_ms": op.remaining().as_millis() })
+        .into()
+}
+
+/// Asks, and wants a budget with this bound and limit, of which not more is left.
+async fn has(ask: Ask, bound: BoundBy, limit: Duration) {
+    let answer = ask.clone().answer().await;
+    assert_eq!(answer.status, 200, "{ask:?}: {answer:?}");
+    let (got, limit_ms, left) = spent(&answer);
+    assert_eq!((got.as_str(), limit_ms), (bound.as_str(), limit.as_millis()), "{ask:?}");
+    assert!(left <= limit_ms, "{ask:?}: {left} ms left");
+}
+
+fn spent(answer: &Answer) -> (String, u128, u128) {
+    let json = answer.json();
+    let number = |field: &str| u128::from(json[field].as_u64().expect("a number"));
+    (json["bound"].as_str().expect("a word").to_owned(), number("limit_ms"), number("left_ms"))
+}
+
+over_every_way_in! {
+    async fn c2_who_says_nothing_gets_when_absent(shop: Shop) {
+        for trust in [Trust::Inside, Trust::Outside] {
+            let addr = shop.open_to(trust, clock_of_orders(), orders()).await;
+            has(shop.get(addr, "/orders"), BoundBy::Absent, WHEN_ABSENT).await;
+            has(shop.get(addr, "/reports/7"), BoundBy::Absent, WHEN_ABSENT).await;
+        }
+    }
+
+    async fn p1_every_convention_is_read(shop: Shop) {
+        let everything = Conventions::new(Convention::ALL).expect("no two alike");
+        let layer = clock_of_orders().build().expect("limits").layer().reads(everything.clone());
+        let addr = shop.open_layered(orders().layer(layer), |serve| serve.trust(Trust::Inside)).await;
+        for convention in &everything {
+            let field = convention.name().as_str();
+            let ask = |value: &str| shop.get(addr, "/orders").header(field, value);
+            let relative = match field {
+                names::GRPC_TIMEOUT => "1500m",
+                names::EXPECT_WITHIN => "1.5",
+                names::L5D_TIMEOUT => "1500ms",
+                _ => "1500",
+            };
+            if !convention.codec().is_absolute() {
+                has(ask(relative), BoundBy::Caller, ms(1_500)).await;
+                continue;
+            }
+            let value = convention.codec().encode(ms(1_500), clock::wall()).expect("it can be said");
+            let answer = ask(value.as_str()).answer().await;
+            let (bound, limit, _) = spent(&answer);
+            assert_eq!(bound, "caller", "{field}");
+            // What has passed between writing and reading it is spent.
+            assert!(limit <= 1_500 && limit > 700, "{field}: {limit} ms of 1500 ms");
+        }
+    }
+
+    async fn p9_of_several_fields_the_smallest_counts(shop: Shop) {
+        let addr = shop.open(clock_of_orders(), orders()).await;
+        let several = shop.get(addr, "/orders").header("grpc-timeout", "5S").header("x-request-timeout-ms", "700");
+        has(several.clone().within(ms(900)), BoundBy::Caller, ms(700)).await;
+        has(several.header("grpc-timeout", "600m"), BoundBy::Caller, ms(600)).await;
+    }
+
+    async fn p6_however_much_is_asked_for_the_route_has_a_ceiling(shop: Shop) {
+        let addr = shop.open(clock_of_orders(), orders()).await;
+        let huge = [
+            ("grpc-timeout", "99999999H"),
+            ("x-remaining-ms", "9999999999"),
+            ("connect-timeout-ms", "9999999999"),
+            ("x-request-deadline", "9999-12-31T23:59:59Z"),
+        ];
+        for (field, value) in huge {
+            has(shop.get(addr, "/orders").header(field, value), BoundBy::Ceiling, CEILING).await;
+            has(shop.get(addr, "/reports/7").header(field, value), BoundBy::Ceiling, OF_REPORTS).await;
+        }
+    }
+
+    async fn c2_outsiders_may_shorten_never_lengthen(shop: Shop) {
+        let addr = shop.open_to(Trust::Outside, clock_of_orders(), orders()).await;
+        has(shop.get(addr, "/orders").within(ms(300)), BoundBy::Caller, ms(300)).await;
+        has(shop.get(addr, "/orders").within(ms(1_500)), BoundBy::Absent, WHEN_ABSENT).await;
+        has(shop.get(addr, "/orders").header("grpc-timeout", "99999999H"), BoundBy::Absent, WHEN_ABSENT).await;
+        // What only trusted peers may say does not count, and zero of Envoy's is not "no limit".
+        has(shop.get(addr, "/orders").header("x-envoy-upstream-rq-timeout-ms", "0"), BoundBy::Absent, WHEN_ABSENT).await;
+    }
+
+    async fn p3_malformed_is_refused_or_clamped_never_unlimited(shop: Shop) {
+        let addr = shop.open(clock_of_orders(), orders()).await;
+        let malformed = [
+            ("grpc-timeout", "123456789S"),
+            ("grpc-timeout", "infinity"),
+            ("x-remaining-ms", "-1"),
+            ("x-remaining-ms", "+5"),
+            ("x-remaining-ms", ""),
+            ("x-remaining-ms", "12345678901"),
+            ("connect-timeout-ms", "5s"),
+            ("x-request-deadline", "tomorrow"),
+        ];
+        for (field, value) in malformed {
+            let ask = |target: &str| shop.get(addr, target).header(field, value);
+            let refused = ask("/orders").answer().await;
+            assert_eq!(refused.verdict(), (400, Some("malformed_deadline")), "{field}: {value}");
+            has(ask("/lenient"), BoundBy::Absent, WHEN_ABSENT).await;
+            // What could be read next to it still counts.
+            let short = ("x-request-timeout-ms", "300");
+            has(ask("/lenient").header(short.0, short.1), BoundBy::Caller, ms(300)).await;
+        }
+    }
+
+    async fn a_handler_that_never_ends_is_ended(shop: Shop) {
+        let (probe, patience) = (Probe::new(), ms(200));
+        let addr = shop.open(Policy::named("order").when_absent(patience), forever(&probe)).await;
+        assert_eq!(ends(&shop, addr, patience).await, Ok((504, Some("deadline".to_owned()))));
+        assert_eq!(probe.ended(1).await.map(|end| end.how), Ok(Ended::Dropped));
+        let over = shop.witness().ended("order").await;
+        let ending = over.ending.expect("an early end");
+        assert_eq!((ending.cause, ending.bound), (Cause::Deadline, BoundBy::Caller));
+        assert!(over.elapsed >= patience && over.elapsed < patience + NOTICED, "{:?}", over.elapsed);
+    }
+
+    async fn the_naive_way_of_axum_alone_waits_for_ever(shop: Shop) {
+        let (probe, patience) = (Probe::new(), ms(200));
+        let addr = shop.open_naively(forever(&probe)).await;
+        ends(&shop, addr, patience).await.expect_err("nothing ends it");
+        assert_eq!(probe.started_count(), 1);
+    }
+
+    async fn the_naive_way_of_a_timeout_layer_is_deaf_to_its_caller(shop: Shop) {
+        let (probe, patience) = (Probe::new(), ms(200));
+        let addr = shop.open_naively(under_a_timeout_layer(forever(&probe), ms(30_000))).await;
+        ends(&shop, addr, patience).await.expect_err("its caller has 200 ms, it has 30 s");
+        assert_eq!(probe.running(), 1);
+    }
+}
+
+fn forever(probe: &Probe) -> Router {
+    let probe = probe.clone();
+    Router::new().route("/forever", get(move || async move { probe.never().await }))
+}
+
+/// Whether a request is answered, or visibly ended, within ten times what it has.
+async fn ends(shop: &Shop, addr: SocketAddr, patience: Duration) -> Result<(u16, Option<String>), String> {
+    match shop.get(addr, "/forever").within(patience).send().await.got_within(ten_times(patience)).await {
+        Got::Whole(answer) => Ok((answer.status, answer.reason().map(str::to_owned))),
+        Got::CutOff { status } => Ok((status.unwrap_or(0), None)),
+        Got::StillWaiting => Err(format!("still waiting after {:?} of {patience:?}", ten_times(patience))),
+    }
+}

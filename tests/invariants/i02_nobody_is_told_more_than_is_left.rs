@@ -1,0 +1,185 @@
+//! I2: no downstream call is given more time than its operation has left. Contract E4, E5, E7.
+//!
+//! Three services in a row, and at the far end a peer that says what it was told. Every service copies all deadline
+//! fields of its caller into its own call, as a careless proxy would: what arrives must not be those.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, Method};
+use oneclock::{Operation, clock};
+use oneclock_axum::Op;
+use oneclock_core::wire::{Conventions, Read, names};
+use oneclock_test::peer;
+use serde_json::Value;
+
+use crate::out::{EVERY_WAY_OUT, Out, Terms, plain_reqwest};
+use crate::shop::{Shop, ample, ms};
+
+const RESERVE: Duration = ms(50);
+const AT_FIRST: Duration = ms(5_000);
+
+/// What one service was told, got, and had left right before its own call.
+#[derive(Clone, Copy, Debug)]
+struct Hop {
+    told: Duration,
+    limit: Duration,
+    left: Duration,
+}
+
+type Hops = Arc<Mutex<Vec<Hop>>>;
+
+/// A service that calls the next one.
+fn hop(next: Out, hops: &Hops) -> Router {
+    let hops = hops.clone();
+    let pass_on = move |Op(op): Op, fields: HeaderMap| async move {
+        let told = only(&fields, names::X_REMAINING_MS);
+        tokio::time::sleep(ms(20)).await; // its own work
+        hops.lock().unwrap().push(Hop { told, limit: op.bound().limit, left: op.remaining() });
+        next.send(Method::GET, "/", deadlines(&fields), Bytes::new()).await.expect("an answer")
+    };
+    Router::new().route("/", get(pass_on))
+}
+
+/// Every deadline field among these, with some that are stale.
+fn deadlines(fields: &HeaderMap) -> HeaderMap {
+    let mut copied: HeaderMap = names::ALL
+        .iter()
+        .filter_map(|name| Some((HeaderName::from_static(name), fields.get(*name)?.clone())))
+        .collect();
+    copied.insert(names::GRPC_TIMEOUT, "99S".parse().unwrap());
+    copied.insert(names::X_ENVOY_EXPECTED_RQ_TIMEOUT_MS, "99000".parse().unwrap());
+    copied
+}
+
+#[track_caller]
+fn only(fields: &HeaderMap, name: &str) -> Duration {
+    let values: Vec<_> = fields.get_all(name).iter().collect();
+    let [value] = values[..] else { panic!("{name}: {values:?}") };
+    ms(value.to_str().unwrap().parse().unwrap())
+}
+
+/// The fields that the peer at the far end was told, by its own account.
+fn told_at_the_far_end(body: &[u8]) -> Vec<(String, Vec<String>)> {
+    let json: Value = serde_json::from_slice(body).expect("the peer's JSON");
+    let fields = json["headers"].as_object().expect("fields");
+    let texts = |values: &Value| values.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+    names::ALL.iter().filter_map(|name| Some(((*name).to_owned(), texts(fields.get(*name)?)))).collect()
+}
+
+/// What the far end was told, in the only field that it was told it in.
+#[track_caller]
+fn only_remaining_ms(body: &[u8]) -> Duration {
+    let told = told_at_the_far_end(body);
+    let [(name, values)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((name.as_str(), values.len()), (names::X_REMAINING_MS, 1), "{told:?}");
+    ms(values[0].parse().unwrap())
+}
+
+over_every_way_in! {
+    async fn e5_along_a_chain_of_three_every_hop_is_told_less(shop: Shop) {
+        for way_out in EVERY_WAY_OUT {
+            let far_end = peer::echo_headers(shop.way().protocol()).unwrap();
+            let hops = Hops::default();
+            let terms = Terms { reserve: RESERVE, ..Terms::default() };
+            let mut next = far_end.addr();
+            for name in ["pricing", "order", "gateway"] {
+                let out = shop.out(way_out, next, terms.clone());
+                next = shop.open(ample(name), hop(out, &hops)).await;
+            }
+            let answer = shop.get(next, "/").within(AT_FIRST).header("grpc-timeout", "9S").answer().await;
+            let at_the_far_end = only_remaining_ms(&answer.body);
+
+            let hops = hops.lock().unwrap().clone();
+            assert_eq!(hops.len(), 3);
+            assert_eq!(hops[0].told, AT_FIRST);
+            for (hop, told_next) in hops.iter().zip([hops[1].told, hops[2].told, at_the_far_end]) {
+                assert_eq!(hop.limit, hop.told, "{way_out:?}: what is told is what counts: {hops:?}");
+                assert!(told_next <= hop.left - RESERVE, "{way_out:?}: {told_next:?} of {hop:?}");
+                assert!(told_next > ms(1_000), "{way_out:?}: it is told what is left, not some small number: {hops:?}");
+            }
+        }
+    }
+
+    async fn e4_every_call_is_told_anew(shop: Shop) {
+        for way_out in EVERY_WAY_OUT {
+            let far_end = peer::echo_headers(shop.way().protocol()).unwrap();
+            let out = shop.out(way_out, far_end.addr(), Terms::default());
+            let op = Operation::begin("order", AT_FIRST);
+            let told = op.run(two_calls(|fields| out.send(Method::GET, "/", fields, Bytes::new()))).await;
+            let (told, left) = told.expect("in time");
+            assert!(told[0] <= left[0] && told[1] <= left[1], "{way_out:?}: told {told:?}, left {left:?}");
+            assert!(told[1] < told[0], "{way_out:?}: told {told:?}");
+        }
+    }
+
+    async fn e7_every_convention_of_a_destination_is_told_the_same_deadline(shop: Shop) {
+        let everything = Conventions::default_set();
+        for way_out in EVERY_WAY_OUT {
+            let far_end = peer::echo_headers(shop.way().protocol()).unwrap();
+            let out = shop.out(way_out, far_end.addr(), Terms { tells: everything.clone(), ..Terms::default() });
+            let op = Operation::begin("order", AT_FIRST);
+            let answer = op.run(out.send(Method::GET, "/", deadlines(&HeaderMap::new()), Bytes::new())).await;
+            let told = told_at_the_far_end(&answer.expect("in time").expect("an answer"));
+            let fields: Vec<_> = told.iter().map(|(name, _)| name.as_str()).collect();
+            let mut wanted: Vec<_> = everything.iter().map(|convention| convention.name().as_str()).collect();
+            wanted.sort_by_key(|name| names::ALL.iter().position(|other| other == name));
+            assert_eq!(fields, wanted, "{way_out:?}");
+            for convention in &everything {
+                let values = &told.iter().find(|(name, _)| *convention.name() == **name).expect("told").1;
+                let [value] = &values[..] else { panic!("{way_out:?}: {} {values:?}", convention.name()) };
+                let read = convention.codec().parse(value.as_bytes(), clock::wall());
+                let Read::Valid(left) = read else { panic!("{way_out:?}: {} {value}", convention.name()) };
+                assert!(left <= AT_FIRST && left > ms(1_000), "{way_out:?}: {} {value}", convention.name());
+            }
+        }
+    }
+
+    async fn e5_a_reserve_is_kept_for_the_way_home(shop: Shop) {
+        // The far end never answers. The call ends early enough for the service to say so in time.
+        for way_out in EVERY_WAY_OUT {
+            let far_end = peer::stall(shop.way().protocol()).unwrap();
+            let out = shop.out(way_out, far_end.addr(), Terms { reserve: ms(600), ..Terms::default() });
+            let op = Operation::begin("order", ms(800));
+            let fault = op.run(out.get("/")).await.expect("the operation has its reserve left").expect_err("no answer");
+            assert!(fault.ended().elapsed >= ms(190), "{fault:?}");
+            assert!(op.remaining() > ms(0), "{way_out:?}");
+            far_end.caller_left().await.unwrap();
+        }
+    }
+
+    async fn the_naive_way_of_passing_fields_on_tells_too_much(shop: Shop) {
+        let far_end = peer::echo_headers(shop.way().protocol()).unwrap();
+        let (client, url) = (plain_reqwest(shop.way()), far_end.url());
+        let op = Operation::begin("order", AT_FIRST);
+        let call = |mut fields: HeaderMap| {
+            fields.remove(names::GRPC_TIMEOUT);
+            fields.remove(names::X_ENVOY_EXPECTED_RQ_TIMEOUT_MS);
+            fields.insert(names::X_REMAINING_MS, AT_FIRST.as_millis().to_string().parse().unwrap());
+            let request = client.get(&url).headers(fields);
+            async move { request.send().await?.bytes().await }
+        };
+        let (told, left) = op.run(two_calls(call)).await.expect("in time");
+        assert!(told[1] > left[1] && told[1] == told[0], "told {told:?}, left {left:?}");
+    }
+}
+
+/// Two calls with some work in between: what each was told, and what was left right before it.
+async fn two_calls<F, E>(call: impl Fn(HeaderMap) -> F) -> ([Duration; 2], [Duration; 2])
+where
+    F: Future<Output = Result<Bytes, E>>,
+    E: std::fmt::Debug,
+{
+    let mut told = [Duration::ZERO; 2];
+    let mut left = [Duration::ZERO; 2];
+    for n in 0..2 {
+        left[n] = oneclock::remaining().expect("an operation is current");
+        let answer = call(deadlines(&HeaderMap::new())).await.expect("an answer");
+        told[n] = only_remaining_ms(&answer);
+        tokio::time::sleep(ms(50)).await;
+    }
+    (told, left)
+}
