@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::wire::{MalformedField, Offset, Read, Reading};
+use crate::wire::{MalformedField, Read, Reading};
 use crate::{Bound, BoundBy, Budget, Deadline, Name, Reason, Tick};
 
 /// Whether a peer belongs to us. A property of the listener or of the authenticated peer, never of a header (contract
@@ -33,6 +33,21 @@ pub enum OnMalformed {
     Clamp,
 }
 
+/// What a route's budget covers (contract S2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Coverage {
+    /// Head and body: the whole answer. Every route that says nothing else.
+    #[default]
+    Unary,
+    /// The establishment, up to the head. The stream behind it has clocks of its own.
+    Streaming {
+        /// The longest time between two frames of the stream.
+        idle: Duration,
+        /// The longest life of the stream, from its head.
+        total: Duration,
+    },
+}
+
 /// The limits of one route.
 ///
 /// ```
@@ -51,6 +66,7 @@ pub struct Limits {
     ceiling: Duration,
     min_useful: Duration,
     on_malformed: OnMalformed,
+    coverage: Coverage,
 }
 
 /// One service's rules for what arrives: limits, and other limits for some routes. Cheap to clone.
@@ -206,6 +222,7 @@ impl Limits {
             ceiling: Duration::from_secs(10),
             min_useful: crate::grant::DEFAULT_MIN_USEFUL,
             on_malformed: OnMalformed::Reject,
+            coverage: Coverage::Unary,
         }
     }
 
@@ -235,6 +252,20 @@ impl Limits {
     pub const fn on_malformed(mut self, on_malformed: OnMalformed) -> Self {
         self.on_malformed = on_malformed;
         self
+    }
+
+    /// Declares a stream (server-sent events, long polls, downloads without an end): the budget covers the
+    /// establishment, up to the head; the stream ends after `idle` without a frame, and after `total` in any case
+    /// (contract S2). An undeclared stream is cut at its budget.
+    #[must_use]
+    pub const fn streaming(mut self, idle: Duration, total: Duration) -> Self {
+        self.coverage = Coverage::Streaming { idle, total };
+        self
+    }
+
+    /// What the budget covers.
+    pub const fn coverage(&self) -> Coverage {
+        self.coverage
     }
 
     /// See [`when_absent`](Self::when_absent).
@@ -267,6 +298,14 @@ impl Limits {
         if when_absent > ceiling {
             return Err(PolicyError::AbsentAboveCeiling { when_absent, ceiling });
         }
+        if let Coverage::Streaming { idle, total } = self.coverage {
+            if total.is_zero() {
+                return Err(PolicyError::Zero { what: "the total limit of a stream" });
+            }
+            if idle.is_zero() {
+                return Err(PolicyError::Zero { what: "the idle limit of a stream" });
+            }
+        }
         if min_useful > when_absent {
             return Err(PolicyError::MinimumAboveAbsent { min_useful, when_absent });
         }
@@ -284,7 +323,7 @@ impl Limits {
             budget: Budget::begin(BoundBy::Absent, self.when_absent, arriving.arrived),
             source: reading.source,
             clamped: false,
-            skew_suspected: self.suspects_skew(reading),
+            skew_suspected: reading.suspected_skew(self.ceiling, SKEW_TOLERANCE).is_some(),
             malformed: None,
         };
         // What was asked for. A malformed field that is read as absent still cannot lift what was understood.
@@ -346,12 +385,6 @@ impl Limits {
             malformed: arriving.reading.malformed,
             skew_suspected: decided.skew_suspected,
         })
-    }
-
-    fn suspects_skew(&self, reading: &Reading<'_>) -> bool {
-        let too_late = reading.latest.is_some_and(|latest| latest.offset > Offset::Ahead(self.ceiling));
-        let too_early = reading.earliest.is_some_and(|earliest| earliest.offset < Offset::Behind(SKEW_TOLERANCE));
-        too_late || too_early
     }
 }
 
