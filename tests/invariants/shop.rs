@@ -12,10 +12,10 @@ use std::time::Duration;
 use axum::Router;
 use http::Method;
 use oneclock::operation::Kind;
-use oneclock_axum::PolicyExt as _;
+use oneclock_axum::{ClockLayer, PolicyExt as _};
 use oneclock_core::ingress::PolicyBuilder;
 use oneclock_core::{Policy, Trust};
-use oneclock_http::{Client, ClientBuilder, IngressLayer, Serve, serve};
+use oneclock_http::{Client, ClientBuilder, Serve, serve};
 use oneclock_test::Baseline;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -85,7 +85,7 @@ impl Shop {
     }
 
     /// Our layer, with its events sent to this shop's witness.
-    pub(crate) fn layer(&self, clock: PolicyBuilder) -> IngressLayer {
+    pub(crate) fn layer(&self, clock: PolicyBuilder) -> ClockLayer {
         clock.build().unwrap().layer().observed_by(self.0.witness.clone())
     }
 
@@ -156,11 +156,14 @@ impl Shop {
             tokio::time::timeout(TOO_LONG, task).await.expect("it stops").unwrap().unwrap();
         }
         let count = |wanted: fn(&Seen) -> bool| self.witness().all(|seen| wanted(seen).then_some(())).len();
-        let arrived = count(|seen| matches!(seen, Seen::Arrived(_)));
+        let arrived = count(|seen| matches!(seen, Seen::Arrived));
         let ended = count(|seen| matches!(seen, Seen::Ended(over) if over.kind == Kind::Request));
         assert_eq!(ended, arrived, "every request that arrived has one end");
-        let panics = self.witness().all(|seen| matches!(seen, Seen::Panicked { .. }).then(|| format!("{seen:?}")));
-        assert_eq!(panics, Vec::<String>::new());
+        let panicked = |seen: &Seen| match seen {
+            Seen::Panicked(work) => Some(work.to_string()),
+            _ => None,
+        };
+        assert_eq!(self.witness().all(panicked), Vec::<String>::new());
         if !self.0.leaves_work_behind.load(Ordering::Relaxed) {
             before.assert_back().await;
         }

@@ -145,7 +145,8 @@ impl Ask {
     pub(crate) async fn send_to_leave(self, leave: Leave) -> Asked {
         match self.way {
             Way::Http1 => {
-                let caller = Caller::h1(self.addr).post(self.target.clone(), self.body).method(self.method, self.target);
+                let caller =
+                    Caller::h1(self.addr).post(self.target.clone(), self.body).method(self.method, self.target);
                 let caller = self.fields.iter().fold(caller, |caller, (name, value)| caller.header(name, value));
                 let how = match leave {
                     Leave::InOrder => How::Close,

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use oneclock::events::{Arrived, Called, Event, Observer, RanOn, Refusal};
+use oneclock::events::{Called, Event, Observer, RanOn};
 use oneclock::operation::Kind;
 use oneclock_core::{Bound, Ending, Ledger, Name, Reason};
 use oneclock_test::PATIENCE;
@@ -13,13 +13,12 @@ use tokio::time::Instant;
 /// One event, kept.
 #[derive(Clone, Debug)]
 pub(crate) enum Seen {
-    Arrived(Arrived),
-    Refused(Refusal),
+    Arrived,
+    Refused(Reason),
     Ended(Over),
     Called(Called),
-    NotCalled { call: Name, reason: Reason },
     RanOn { work: Name, because: RanOn, how_long: Duration },
-    Panicked { work: Name },
+    Panicked(Name),
     Other,
 }
 
@@ -32,7 +31,6 @@ pub(crate) struct Over {
     pub(crate) ending: Option<Ending>,
     pub(crate) elapsed: Duration,
     pub(crate) ledger: Ledger,
-    pub(crate) at: Instant,
 }
 
 /// Keeps every event.
@@ -103,8 +101,8 @@ impl Witness {
 impl Observer for Witness {
     fn on(&self, event: &Event<'_>) {
         let seen = match event {
-            Event::Arrived(arrived) => Seen::Arrived((*arrived).clone()),
-            Event::Refused(refusal) => Seen::Refused((*refusal).clone()),
+            Event::Arrived(_) => Seen::Arrived,
+            Event::Refused(refusal) => Seen::Refused(refusal.reason),
             Event::Ended(ended) => Seen::Ended(Over {
                 operation: ended.operation.clone(),
                 kind: ended.kind,
@@ -112,14 +110,12 @@ impl Observer for Witness {
                 ending: ended.ending,
                 elapsed: ended.elapsed,
                 ledger: ended.ledger.clone(),
-                at: clock_now(),
             }),
             Event::Called(called) => Seen::Called((*called).clone()),
-            Event::NotCalled { call, reason, .. } => Seen::NotCalled { call: (*call).clone(), reason: *reason },
             Event::RanOn { work, because, for_, .. } => {
                 Seen::RanOn { work: (*work).clone(), because: *because, how_long: *for_ }
             }
-            Event::Panicked { work, .. } => Seen::Panicked { work: (*work).clone() },
+            Event::Panicked { work, .. } => Seen::Panicked((*work).clone()),
             _ => Seen::Other,
         };
         self.seen.lock().unwrap().push(seen);

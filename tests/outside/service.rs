@@ -16,9 +16,9 @@ use axum::routing::any;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use oneclock::{Operation, Shutdown};
-use oneclock_axum::{Op, PolicyExt as _};
+use oneclock_axum::{ClockLayer, Op, PolicyExt as _};
 use oneclock_core::{Cause, Outcome, Policy, Trust};
-use oneclock_http::{Client, IngressLayer, Serve, serve};
+use oneclock_http::{Client, Serve, serve};
 use oneclock_test::caller::{Caller, H1Outcome, H2Outcome};
 use oneclock_test::peer::{self, Leaving, Peer};
 use oneclock_test::{Baseline, End, Ended, PATIENCE, Probe, Protocol};
@@ -74,7 +74,7 @@ impl Service {
         app: Router,
         policy: Policy,
         grace: Duration,
-        layer: impl FnOnce(IngressLayer) -> IngressLayer,
+        layer: impl FnOnce(ClockLayer) -> ClockLayer,
         change: impl FnOnce(Serve<TcpListener, Router>) -> Serve<TcpListener, Router>,
     ) -> Self {
         let before = Baseline::tasks_only();
@@ -164,8 +164,12 @@ impl Working {
         let at = std::panic::Location::caller();
         async move {
             let Self { service, work, peer, protocol } = self;
-            let parts =
-                [("handler", &work.handler), ("child", &work.child), ("grandchild", &work.grandchild), ("closure", &work.closure)];
+            let parts = [
+                ("handler", &work.handler),
+                ("child", &work.child),
+                ("grandchild", &work.grandchild),
+                ("closure", &work.closure),
+            ];
             for (name, part) in parts {
                 let End { how, at: ended } = part.ended(1).await.unwrap();
                 assert_eq!(how, Ended::Dropped, "{name}, {at}");
@@ -192,7 +196,9 @@ impl Working {
             assert!(endings.iter().all(|(_, why)| *why == Some(cause)), "all for {cause}, {at}: {endings:?}");
             let calls: Vec<_> = told.all().into_iter().filter(Said::is_called).collect();
             match &calls[..] {
-                [Said::Called { outcome: Outcome::Unknown { .. }, cause: why, .. }] => assert_eq!(*why, Some(cause), "{at}"),
+                [Said::Called { outcome: Outcome::Unknown { .. }, cause: why, .. }] => {
+                    assert_eq!(*why, Some(cause), "{at}")
+                }
                 other => panic!("one call, {at}: {other:?}"),
             }
         }

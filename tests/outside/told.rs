@@ -61,10 +61,6 @@ impl Said {
         matches!(self, Self::Ended { kind: Kind::Request, .. })
     }
 
-    pub(crate) fn is_end(&self) -> bool {
-        matches!(self, Self::Ended { .. })
-    }
-
     pub(crate) fn is_called(&self) -> bool {
         matches!(self, Self::Called { .. })
     }

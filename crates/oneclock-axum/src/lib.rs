@@ -25,19 +25,30 @@
 //! Serve it with [`oneclock_http::serve`], which stamps arrivals, knows whom to trust, and ends connections that hyper
 //! cannot. Under `axum::serve` deadlines hold too, but a peer that stops reading keeps its socket.
 
+mod layer;
+
+use std::borrow::Cow;
 use std::convert::Infallible;
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts, MatchedPath};
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use oneclock::{Ended, NotBegun, Operation, PartFailed, Stopped, TaskFailed, Unfinished};
-use oneclock_core::{Policy, Reason, Trust};
-use oneclock_http::{CallError, IngressLayer};
+use oneclock::{Ended, Missing, NotBegun, PartFailed, Stopped, TaskFailed, TooLate, Unfinished};
+use oneclock_core::Reason;
+use oneclock_http::{BoxError, NotCollected, NotSuccessful};
+
+pub use layer::{AxumBody, ClockLayer};
+// What a service needs beside this crate, so that it can depend on this one alone.
+pub use oneclock::{Operation, Shutdown};
+pub use oneclock_core::ingress::{OnMalformed, PolicyError};
+pub use oneclock_core::{Policy, Trust};
+pub use oneclock_http::{CallError, Client, collect, collect_json, serve, successful};
 
 /// The operation of this request.
 ///
-/// Under an [`IngressLayer`] it is the layer's. On a route that no layer covers there is none, and the request is
+/// Under a [`ClockLayer`] it is the layer's. On a route that no layer covers there is none, and the request is
 /// answered with 500: a handler that asked for its operation must not run without a deadline.
 ///
 /// ```
@@ -56,25 +67,25 @@ pub struct Op(pub Operation);
 #[derive(Clone, Debug)]
 pub struct Problem(pub oneclock_http::Problem);
 
-/// No ingress layer covers this route.
+/// No layer covers this route.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("no operation: no IngressLayer covers this route; add `.layer(policy.layer())` to its router")]
+#[error(
+    "no operation: no layer covers this route; add `.layer(policy.layer())` after the routes it is for (axum applies \
+     a layer to the routes and the fallback that were added before it)"
+)]
 pub struct NoOperation;
 
 /// Makes axum layers of policies.
 pub trait PolicyExt {
-    /// The layer that gives every request of a router its operation, by the limits of the route that axum matched.
-    ///
-    /// Add it with [`Router::layer`](axum::Router::layer), which runs after routing, so that the matched route is known.
-    fn layer(&self) -> IngressLayer;
+    /// The layer that gives every request of a router its operation. Where to put it: see [`ClockLayer`].
+    fn layer(&self) -> ClockLayer;
 }
 
 // === PolicyExt ===
 
 impl PolicyExt for Policy {
-    fn layer(&self) -> IngressLayer {
-        IngressLayer::new(self.clone())
-            .route_by(|extensions| extensions.get::<MatchedPath>().map(|matched| matched.as_str()))
+    fn layer(&self) -> ClockLayer {
+        ClockLayer::new(self)
     }
 }
 
@@ -90,6 +101,15 @@ impl<S: Sync> FromRequestParts<S> for Op {
     }
 }
 
+/// For a handler that is mounted with and without a layer.
+impl<S: Sync> OptionalFromRequestParts<S> for Op {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Option<Self>, Infallible> {
+        Ok(<Self as FromRequestParts<S>>::from_request_parts(parts, state).await.ok())
+    }
+}
+
 impl std::ops::Deref for Op {
     type Target = Operation;
 
@@ -100,7 +120,7 @@ impl std::ops::Deref for Op {
 
 impl IntoResponse for NoOperation {
     fn into_response(self) -> Response {
-        Problem(oneclock_http::Problem::internal(&self)).into_response()
+        Problem::of(self).into_response()
     }
 }
 
@@ -112,11 +132,30 @@ impl Problem {
         Self(oneclock_http::Problem::new(reason))
     }
 
-    /// Our own mistake: 500, and no word about it to outsiders.
-    pub fn internal(error: &dyn std::error::Error) -> Self {
-        Self(oneclock_http::Problem::internal(error))
+    /// The problem of any error: see [`oneclock_http::Problem::of`]. For `map_err(Problem::of)?`.
+    pub fn of(error: impl Into<BoxError>) -> Self {
+        Self(oneclock_http::Problem::of(error))
+    }
+
+    /// A problem of the service's own making: see [`oneclock_http::Problem::with_status`].
+    pub fn with_status(status: StatusCode, title: impl Into<Cow<'static, str>>) -> Self {
+        Self(oneclock_http::Problem::with_status(status, title))
+    }
+
+    /// Adds a sentence that outsiders may read.
+    #[must_use]
+    pub fn detail(self, detail: impl Into<String>) -> Self {
+        Self(self.0.detail(detail))
     }
 }
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Problem {}
 
 /// Written as for an outsider, and handed on whole to the ingress layer, which writes it anew for a caller that it
 /// trusts.
@@ -125,6 +164,12 @@ impl IntoResponse for Problem {
         let mut response = self.0.to_response(Trust::Outside).map(Body::from);
         response.extensions_mut().insert(self.0);
         response
+    }
+}
+
+impl From<oneclock_http::Problem> for Problem {
+    fn from(problem: oneclock_http::Problem) -> Self {
+        Self(problem)
     }
 }
 
@@ -137,20 +182,17 @@ macro_rules! problem_from {
         }
     )*};
 }
-problem_from!(CallError, Ended, NotBegun, PartFailed, Stopped);
+problem_from!(CallError, Ended, Missing, NotBegun, NotCollected, NotSuccessful, PartFailed, Stopped, TaskFailed);
 
-impl<E: std::error::Error + 'static> From<Unfinished<E>> for Problem {
+impl<E: Into<BoxError>> From<Unfinished<E>> for Problem {
     fn from(unfinished: Unfinished<E>) -> Self {
         Self(unfinished.into())
     }
 }
 
-impl From<TaskFailed> for Problem {
-    fn from(failed: TaskFailed) -> Self {
-        match failed {
-            TaskFailed::Stopped(stopped) => stopped.into(),
-            other => Self::internal(&other),
-        }
+impl<T> From<TooLate<T>> for Problem {
+    fn from(too_late: TooLate<T>) -> Self {
+        Self(too_late.into())
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::Tick;
+use crate::time::Legible;
 
 /// Why an operation ended early. Never mixed; the first one wins (contract X4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -346,6 +347,9 @@ impl fmt::Display for Ending {
     }
 }
 
+/// At the end of the source chain of whatever an ending stopped, so that any wrapper around it still leads here.
+impl std::error::Error for Ending {}
+
 // === Reason ===
 
 impl Reason {
@@ -544,7 +548,7 @@ display_as_word!(Cause, BoundBy, Stage, Reason);
 
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}", self.by, self.limit)
+        write!(f, "{} {}", self.by, Legible(self.limit))
     }
 }
 

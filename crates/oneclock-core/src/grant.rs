@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::time::Legible;
 use crate::{Bound, BoundBy, Deadline, Tick};
 
 /// The least that is useful unless something else is said: below it a timer of one millisecond's grain cannot keep its
@@ -47,17 +48,19 @@ pub struct Budget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// The parent's deadline is past, or its whole rest is reserved (contract E3).
+    /// The parent's deadline is past (contract E3).
     #[error("no time left (bound: {bound})")]
     Expired {
         /// What made the parent's deadline.
         bound: Bound,
     },
     /// Something is left, but less than is useful (contract C1, compared before the cap).
-    #[error("{remaining:?} left after the reserve, {min_useful:?} is the least that is useful (bound: {bound})")]
+    #[error("{}, {} is the least that is useful (bound: {bound})", left(*.remaining, *.reserve), Legible(*.min_useful))]
     TooLittle {
-        /// What the parent has left after the reserve.
+        /// What the parent has left.
         remaining: Duration,
+        /// What of that is reserved.
+        reserve: Duration,
         /// The least that this child finds useful.
         min_useful: Duration,
         /// What made the parent's deadline.
@@ -132,11 +135,13 @@ impl Ask {
         self.check()?;
         let most = parent.deadline.less(self.reserve);
         let remaining = most.remaining(now);
-        if remaining.is_zero() {
-            return Err(Refused::Expired { bound: parent.bound });
+        let bound = parent.bound;
+        if parent.deadline.is_past(now) {
+            return Err(Refused::Expired { bound });
         }
-        if remaining < self.min_useful {
-            return Err(Refused::TooLittle { remaining, min_useful: self.min_useful, bound: parent.bound });
+        if remaining.is_zero() || remaining < self.min_useful {
+            let Self { reserve, min_useful, .. } = self;
+            return Err(Refused::TooLittle { remaining: parent.deadline.remaining(now), reserve, min_useful, bound });
         }
         Ok(match self.cap {
             Some(cap) if cap < remaining => {
@@ -182,6 +187,13 @@ impl Refused {
     }
 }
 
+fn left(remaining: Duration, reserve: Duration) -> String {
+    match reserve {
+        Duration::ZERO => format!("{} left", Legible(remaining)),
+        _ => format!("{} left, {} of it reserved", Legible(remaining), Legible(reserve)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,7 +235,7 @@ mod tests {
         grants(
             Ask::new().min_useful(ms(100)).reserve(ms(51)),
             ms(150),
-            Err("99ms left after the reserve, 100ms is the least that is useful (bound: caller 150ms)"),
+            Err("150ms left, 51ms of it reserved, 100ms is the least that is useful (bound: caller 150ms)"),
         );
         grants(
             Ask::new().min_useful(ms(100)).cap(ms(99)),
@@ -235,12 +247,12 @@ mod tests {
     #[test]
     fn e3_nothing_left_is_refused() {
         grants(Ask::new(), ms(0), Err("no time left (bound: caller 0ns)"));
-        grants(Ask::new().reserve(ms(800)), ms(800), Err("no time left (bound: caller 800ms)"));
         grants(
-            Ask::new(),
-            ms(4),
-            Err("4ms left after the reserve, 5ms is the least that is useful (bound: caller 4ms)"),
+            Ask::new().reserve(ms(800)),
+            ms(800),
+            Err("800ms left, 800ms of it reserved, 5ms is the least that is useful (bound: caller 800ms)"),
         );
+        grants(Ask::new(), ms(4), Err("4ms left, 5ms is the least that is useful (bound: caller 4ms)"));
     }
 
     proptest! {

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::time::Legible;
 use crate::wire::{MalformedField, Read, Reading};
 use crate::{Bound, BoundBy, Budget, Deadline, Name, Reason, Tick};
 
@@ -132,12 +133,21 @@ pub enum PolicyError {
         when_absent: Duration,
     },
     /// One of the above, in the limits of a route.
-    #[error("route {route}: {error}")]
+    #[error("the limits of route {route} contradict one another")]
     InRoute {
         /// The route.
         route: String,
         /// What is wrong.
+        #[source]
         error: Box<PolicyError>,
+    },
+    /// Limits for something that no router matches.
+    #[error(
+        "route {route:?} does not begin with a slash; write it as the router spells it, such as \"/reports/{{id}}\""
+    )]
+    NotARoute {
+        /// What was given.
+        route: String,
     },
     /// Two sets of limits for one route.
     #[error("route {route} has two sets of limits; keep one")]
@@ -316,7 +326,6 @@ impl Limits {
     ///
     /// In this order: malformed fields, then the shortest of what was said and what is allowed, then whether enough of
     /// it is left. Zero on the wire means expired (contract P4).
-    #[inline]
     pub fn decide<'a>(&self, arriving: &Arriving<'a>) -> Decision<'a> {
         let reading = &arriving.reading;
         let mut decided = Accepted {
@@ -461,6 +470,9 @@ impl PolicyBuilder {
         self.limits.check()?;
         let mut routes = BTreeMap::new();
         for (route, change) in self.routes {
+            if !route.starts_with('/') {
+                return Err(PolicyError::NotARoute { route });
+            }
             let limits = (change.0)(self.limits);
             limits.check().map_err(|error| PolicyError::InRoute { route: route.clone(), error: Box::new(error) })?;
             if routes.insert(route.clone(), limits).is_some() {
@@ -489,10 +501,10 @@ impl fmt::Display for RefusedAtIngress<'_> {
         }
         write!(
             f,
-            "{}: {:?} left, {:?} is the least that is useful (bound: {}",
+            "{}: {} left, {} is the least that is useful (bound: {}",
             self.reason.title(),
-            self.remaining,
-            self.min_useful,
+            Legible(self.remaining),
+            Legible(self.min_useful),
             self.bound
         )?;
         match self.source {
@@ -640,8 +652,12 @@ mod tests {
             "min_useful (20ms) is above when_absent (10ms): requests without a deadline would all be refused",
         );
         refused(
+            Policy::named("a").route("reports", |limits| limits),
+            "route \"reports\" does not begin with a slash; write it as the router spells it, such as \"/reports/{id}\"",
+        );
+        refused(
             Policy::named("a").route("/x", |limits| limits.ceiling(ms(1))),
-            "route /x: when_absent (2s) is above the ceiling (1ms): nobody may get more than the ceiling",
+            "the limits of route /x contradict one another",
         );
         refused(
             Policy::named("a").route("/x", |limits| limits).route("/x", |limits| limits),

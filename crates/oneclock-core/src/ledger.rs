@@ -7,6 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::time::Legible;
 use crate::{Name, Stage, Tick};
 
 /// The most entries that are kept one by one.
@@ -189,22 +190,17 @@ impl fmt::Display for Ledger {
         let mut separator = "";
         for (_, entry) in self.parts_of(None) {
             match entry.ended {
-                Some(ended) => write!(f, "{separator}{} {:?}", entry.name, to_the_micro(ended.since(entry.began)))?,
+                Some(ended) => write!(f, "{separator}{} {}", entry.name, Legible(ended.since(entry.began)))?,
                 None => write!(f, "{separator}{} …", entry.name)?,
             }
             separator = ", ";
         }
         for folded in &self.folded {
-            write!(f, "{separator}{} {:?} in {}", folded.name, to_the_micro(folded.sum), folded.count)?;
+            write!(f, "{separator}{} {} in {}", folded.name, Legible(folded.sum), folded.count)?;
             separator = ", ";
         }
         if separator.is_empty() { f.write_str("nothing recorded") } else { Ok(()) }
     }
-}
-
-/// Nanoseconds only make a ledger harder to read.
-fn to_the_micro(span: Duration) -> Duration {
-    Duration::from_micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

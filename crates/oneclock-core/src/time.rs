@@ -40,6 +40,18 @@ pub struct Deadline {
     at: Tick, // Invariant: fixed when the head of the request was read (contract K1).
 }
 
+/// A span as an error says it: no more digits than the clock is good for and a person reads.
+///
+/// ```
+/// # use oneclock_core::time::Legible; use std::time::Duration;
+/// assert_eq!(Legible(Duration::from_nanos(373_135_482)).to_string(), "373.1ms");
+/// assert_eq!(Legible(Duration::from_millis(300)).to_string(), "300ms");
+/// assert_eq!(Legible(Duration::from_nanos(10_001_364_222)).to_string(), "10.001s");
+/// assert_eq!(Legible(Duration::from_nanos(600_700)).to_string(), "600µs");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Legible(pub Duration);
+
 // === Tick ===
 
 impl Tick {
@@ -122,6 +134,21 @@ impl Deadline {
     #[must_use]
     pub fn less(self, reserve: Duration) -> Self {
         Self { at: self.at.back(reserve) }
+    }
+}
+
+// === Legible ===
+
+impl fmt::Display for Legible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.0.as_micros();
+        let grain = match micros {
+            0..1_000 => 1,
+            1_000..1_000_000 => 100,
+            _ => 1_000,
+        };
+        let rounded = u64::try_from(micros / grain * grain).unwrap_or(u64::MAX);
+        write!(f, "{:?}", Duration::from_micros(rounded))
     }
 }
 

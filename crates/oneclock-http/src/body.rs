@@ -107,12 +107,12 @@ where
         Self { source: Source::Here(Producer { seen, rest: None, with_the_head: true }), owner: None }
     }
 
-    /// The body of a response whose head is ready. Its first frame is looked at now.
-    pub(crate) fn response(body: B, driver: Driver, cx: &mut Context<'_>) -> Self {
+    /// The body of a response whose head was ready at `now`. Its first frame is looked at.
+    pub(crate) fn response(body: B, driver: Driver, now: Tick, cx: &mut Context<'_>) -> Self {
         let mut producer = Producer::new(body);
         driver.operation().sync_scope(|| producer.look(cx));
         if producer.is_over() {
-            driver.finish();
+            driver.finish_at(now);
             return Self { source: Source::Here(producer), owner: None };
         }
         match Exchange::current() {
@@ -123,7 +123,7 @@ where
             }
             // Under an accept loop of somebody else's. What is small and whole cannot outlast anything.
             None if producer.is_small_and_whole() => {
-                driver.finish();
+                driver.finish_at(now);
                 Self { source: Source::Here(producer), owner: None }
             }
             None => {

@@ -183,7 +183,8 @@ impl Destination {
     }
 
     fn operation_of_its_own(&self) -> Result<Operation, NotBegun> {
-        let operation = Operation::begin(self.0.name.clone(), self.0.ask.cap_value().unwrap_or(DEFAULT_CAP));
+        let operation =
+            Operation::begin(Name::literal("(no operation)"), self.0.ask.cap_value().unwrap_or(DEFAULT_CAP));
         match self.0.without_operation {
             WithoutOperation::Ignore => {}
             WithoutOperation::Warn => tracing::warn!(

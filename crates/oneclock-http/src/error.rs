@@ -61,9 +61,7 @@ impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stopped(stopped) => stopped.fmt(f),
-            Self::Failed(failed) => {
-                write!(f, "{} → {} failed, outcome: {}", failed.operation, failed.call, failed.outcome)
-            }
+            Self::Failed(failed) => failed.fmt(f),
         }
     }
 }
@@ -71,8 +69,8 @@ impl fmt::Display for CallError {
 impl StdError for CallError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
-            Self::Stopped(_) => None,
-            Self::Failed(failed) => Some(&*failed.source),
+            Self::Stopped(stopped) => stopped.source(),
+            Self::Failed(failed) => failed.source(),
         }
     }
 }
@@ -92,5 +90,19 @@ impl From<Ended> for CallError {
 impl From<NotBegun> for CallError {
     fn from(not_begun: NotBegun) -> Self {
         Self::Stopped(not_begun.into())
+    }
+}
+
+// === CallFailed ===
+
+impl fmt::Display for CallFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} → {} failed, outcome: {}", self.operation, self.call, self.outcome)
+    }
+}
+
+impl StdError for CallFailed {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.source)
     }
 }

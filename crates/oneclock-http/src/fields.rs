@@ -5,7 +5,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use oneclock::clock;
 use oneclock_core::Trust;
 use oneclock_core::wire::{Convention, Conventions, NothingToSend, Reader, Reading, Wall};
@@ -13,12 +13,22 @@ use oneclock_core::wire::{Convention, Conventions, NothingToSend, Reader, Readin
 /// Conventions, prepared for header maps.
 ///
 /// A look-up in a map checks and hashes the name every time, for each convention. Going through the map once costs less:
-/// nearly every field differs from all conventions in the length of its name already.
+/// nearly every field differs from all conventions in the length of its name or in its last letter already.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields {
     conventions: Conventions,
     names: Arc<[Option<HeaderName>]>, // of the conventions, in their order; a declared name is checked to be one
-    lengths: u64,                     // a bit for each length of a name, modulo 64
+    marks: u64,                       // the marks of all names
+}
+
+/// What a request's fields say of its deadline and of the protocol that it speaks.
+pub(crate) struct Said<'c> {
+    /// What the deadline fields say together.
+    pub(crate) reading: Reading<'c>,
+    /// Whether there is any, also of those that this peer may not send.
+    pub(crate) any: bool,
+    /// Whether it is gRPC.
+    pub(crate) grpc: bool,
 }
 
 /// What is read and removed when nothing else is configured.
@@ -28,25 +38,25 @@ impl Fields {
     pub(crate) fn new(conventions: Conventions) -> Self {
         let names =
             conventions.iter().map(|convention| HeaderName::try_from(convention.name().as_str()).ok()).collect();
-        let lengths = conventions.iter().fold(0, |lengths, convention| lengths | bit(convention.name().as_str()));
-        Self { conventions, names, lengths }
+        let marks = conventions.iter().fold(0, |marks, convention| marks | mark(convention.name().as_str()));
+        Self { conventions, names, marks }
     }
 
-    /// Reads every deadline field that a peer of this trust may send; and says whether there is any, also of those that
-    /// it may not.
-    #[inline]
-    pub(crate) fn read(&self, headers: &HeaderMap, trust: Trust) -> (Reading<'_>, bool) {
+    /// Reads every deadline field that a peer of this trust may send.
+    pub(crate) fn read(&self, headers: &HeaderMap, trust: Trust) -> Said<'_> {
         let mut reader = Reader::new(clock::wall);
-        let mut any = false;
+        let (mut any, mut grpc) = (false, false);
         for (name, value) in headers {
-            if let Some(convention) = self.find(name) {
+            if *name == header::CONTENT_TYPE {
+                grpc |= value.as_bytes().starts_with(b"application/grpc");
+            } else if let Some(convention) = self.find(name) {
                 any = true;
                 if may_send(trust, convention) {
                     reader.field(convention, value.as_bytes());
                 }
             }
         }
-        (reader.finish(), any)
+        Said { reading: reader.finish(), any, grpc }
     }
 
     /// Removes every deadline field, so that none travels on unreduced.
@@ -85,12 +95,14 @@ impl Fields {
 
     fn find(&self, name: &HeaderName) -> Option<&Convention> {
         let name = name.as_str();
-        if self.lengths & bit(name) == 0 { None } else { self.conventions.find(name) }
+        if self.marks & mark(name) == 0 { None } else { self.conventions.find(name) }
     }
 }
 
-fn bit(name: &str) -> u64 {
-    1 << (name.len() % 64)
+/// One bit, from the length of a name and its last letter.
+fn mark(name: &str) -> u64 {
+    let last = name.as_bytes().last().map_or(0, |last| usize::from(*last));
+    1 << ((name.len() + last) % 64)
 }
 
 fn may_send(trust: Trust, convention: &Convention) -> bool {

@@ -22,7 +22,8 @@ mod serve;
 pub use arrival::Arrival;
 pub use body::{BodyCutOff, BoundedBody, BoxError, Upload};
 pub use client::{
-    Client, ClientBuilder, NotAClient, NotARequest, NotCollected, Received, collect, collect_json, is_refused_stream,
+    Client, ClientBuilder, NotAClient, NotARequest, NotCollected, NotSuccessful, Received, collect, collect_json,
+    is_refused_stream, successful,
 };
 pub use destination::{DEFAULT_CAP, Destination, DestinationBuilder, WithoutOperation};
 pub use egress::{Egress, EgressFuture, EgressLayer};
@@ -30,4 +31,4 @@ pub use error::{CallError, CallFailed};
 pub use exchange::{Exchange, Guarded};
 pub use ingress::{Ingress, IngressFuture, IngressLayer};
 pub use problem::{Problem, ledger_json};
-pub use serve::{Limits, Listener, Serve, Watched, serve};
+pub use serve::{Listener, Serve, ServeLimits, Watched, serve};

@@ -4,19 +4,23 @@
 //! learn the reason; callers inside the trust boundary also learn which bound, where, and where the time went.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};
-use oneclock::{Ended, NotBegun, PartFailed, Stopped, Unfinished, WhyNot};
+use oneclock::{
+    Ended, Missing, NotBegun, PartFailed, Stopped, TaskFailed, TooLate, Unfinished, WhyNot, reason_in, stopped_in,
+};
 use oneclock_core::ingress::RefusedAtIngress;
 use oneclock_core::ledger::{EntryId, Ledger};
 use oneclock_core::{Bound, Outcome, Reason, Stage, Tick, Trust};
 use serde_json::{Map, Value, json};
 
-use crate::error::CallError;
+use crate::body::{BodyCutOff, BoxError};
+use crate::client::{NotCollected, NotSuccessful};
+use crate::error::{CallError, CallFailed};
 use crate::names;
 
 /// Why there is no proper answer, for the caller.
@@ -25,7 +29,7 @@ use crate::names;
 /// that asked: briefly for outsiders, in full inside the trust boundary, as a status for gRPC.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    word: &'static str,
+    word: Option<&'static str>, // none: the status says it all (RFC 9457, `about:blank`)
     title: Cow<'static, str>,
     status: u16,
     grpc_status: u8,
@@ -42,6 +46,7 @@ pub struct Problem {
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_UNKNOWN: u8 = 2;
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
 /// A caller that is told to come again is told not before this.
@@ -53,7 +58,7 @@ impl Problem {
     /// The problem of this reason, with nothing else known.
     pub fn new(reason: Reason) -> Self {
         Self {
-            word: reason.as_str(),
+            word: Some(reason.as_str()),
             title: reason.title().into(),
             status: reason.http_status(),
             grpc_status: reason.grpc_status(),
@@ -72,7 +77,7 @@ impl Problem {
     /// Something we called failed while there was time: 502.
     pub fn call_failed() -> Self {
         Self {
-            word: "call_failed",
+            word: Some("call_failed"),
             title: "something this service depends on failed".into(),
             status: 502,
             grpc_status: 14,
@@ -84,12 +89,66 @@ impl Problem {
     /// Our own mistake: 500, and no word about it to outsiders.
     pub fn internal(error: &dyn std::error::Error) -> Self {
         Self {
-            word: "internal",
+            word: Some("internal"),
             title: "this service failed".into(),
             status: 500,
             grpc_status: 13,
             reason: None,
             insight: Some(chain(error)),
+            ..Self::new(Reason::CalledOff)
+        }
+    }
+
+    /// The problem of any error: its own words where something in its source chain was stopped by a budget, 502 where a
+    /// call failed, else 500 with no word about it to outsiders.
+    ///
+    /// ```
+    /// # use oneclock_http::Problem;
+    /// let problem = Problem::of(std::io::Error::other("disk full"));
+    /// assert_eq!(problem.status(), 500);
+    /// ```
+    pub fn of(error: impl Into<BoxError>) -> Self {
+        Self::of_error(&*error.into())
+    }
+
+    fn of_error(error: &(dyn std::error::Error + 'static)) -> Self {
+        let problem = if let Some(stopped) = stopped_in(error) {
+            stopped.into()
+        } else if let Some(call) = find::<CallError>(error) {
+            call.into()
+        } else if let Some(ended) = find::<Ended>(error) {
+            Self { outcome: Some(ended.outcome()), ..Self::ended(ended, ended.reason().of_a_part()) }
+        } else if let Some(body) = find::<BodyCutOff>(error) {
+            let outcome = Some(Outcome::Unknown { stage: Stage::Body });
+            Self { stage: Some(Stage::Body), outcome, ..Self::new(body.ending.reason().of_a_part()) }
+        } else if let Some(reason) = reason_in(error) {
+            Self::new(reason.of_a_part())
+        } else if find::<CallFailed>(error).is_some()
+            || find::<NotCollected>(error).is_some()
+            || find::<NotSuccessful>(error).is_some()
+        {
+            Self::call_failed()
+        } else {
+            return Self::internal(error);
+        };
+        Self { insight: Some(chain(error)), ..problem }
+    }
+
+    /// A problem of the service's own making: not found, conflict, and so on. It has a status and a title, and no
+    /// reason of the contract's.
+    ///
+    /// ```
+    /// # use oneclock_http::Problem; use http::StatusCode;
+    /// let problem = Problem::with_status(StatusCode::NOT_FOUND, "no such cart").detail("cart 7 was emptied");
+    /// assert_eq!(problem.status(), 404);
+    /// ```
+    pub fn with_status(status: StatusCode, title: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            word: None,
+            title: title.into(),
+            status: status.as_u16(),
+            grpc_status: GRPC_UNKNOWN,
+            reason: None,
             ..Self::new(Reason::CalledOff)
         }
     }
@@ -166,24 +225,6 @@ impl From<&Stopped> for Problem {
     }
 }
 
-impl From<Stopped> for Problem {
-    fn from(stopped: Stopped) -> Self {
-        Self::from(&stopped)
-    }
-}
-
-impl From<Ended> for Problem {
-    fn from(ended: Ended) -> Self {
-        Stopped::from(ended).into()
-    }
-}
-
-impl From<NotBegun> for Problem {
-    fn from(not_begun: NotBegun) -> Self {
-        Stopped::from(not_begun).into()
-    }
-}
-
 impl From<&CallError> for Problem {
     fn from(error: &CallError) -> Self {
         match error.stopped() {
@@ -193,40 +234,51 @@ impl From<&CallError> for Problem {
     }
 }
 
-impl From<CallError> for Problem {
-    fn from(error: CallError) -> Self {
-        Self::from(&error)
-    }
-}
-
-impl From<PartFailed> for Problem {
-    fn from(failed: PartFailed) -> Self {
-        let problem = match (failed.stopped(), find::<CallError>(&*failed.source)) {
-            (Some(stopped), _) => stopped.into(),
-            (None, Some(call)) => call.into(),
-            (None, None) => Self::call_failed(),
-        };
-        Self { insight: Some(chain(&failed)), ..problem }
-    }
-}
-
 /// The step's own error decides where it has one; a wait that ended says that the outcome is unknown.
-impl<E: std::error::Error + 'static> From<Unfinished<E>> for Problem {
+impl<E: Into<BoxError>> From<Unfinished<E>> for Problem {
     fn from(unfinished: Unfinished<E>) -> Self {
-        let problem = match &unfinished {
-            Unfinished::Failed(error) => match find::<CallError>(error) {
-                Some(call) => call.into(),
-                None => Self::call_failed(),
-            },
-            Unfinished::StillRunning { ended, .. } | Unfinished::CutOff(ended) => {
-                Self::ended(ended, ended.reason().of_a_part())
+        let outcome = unfinished.outcome();
+        let problem = match unfinished {
+            Unfinished::Failed(error) => return Self::of(error),
+            Unfinished::NotBegun(not_begun) => not_begun.into(),
+            Unfinished::StillRunning { step, bound, ended } => {
+                let insight = Unfinished::<BoxError>::StillRunning { step, bound, ended: ended.clone() }.to_string();
+                Self { insight: Some(insight), ..ended.into() }
             }
-            other => Self::new(other.reason().of_a_part()),
+            Unfinished::CutOff(ended) => ended.into(),
+            other => Self { insight: Some(other.to_string()), ..Self::new(other.reason().of_a_part()) },
         };
-        let outcome = unfinished.outcome().or(problem.outcome);
-        Self { insight: Some(chain(&unfinished)), outcome, ..problem }
+        Self { outcome, ..problem }
     }
 }
+
+macro_rules! problem_of {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Problem {
+            fn from(error: $error) -> Self {
+                Self::of_error(&error)
+            }
+        }
+    )*};
+}
+problem_of!(CallError, Ended, Missing, NotBegun, NotCollected, NotSuccessful, PartFailed, Stopped, TaskFailed);
+
+impl<T> From<TooLate<T>> for Problem {
+    fn from(too_late: TooLate<T>) -> Self {
+        too_late.ended.into()
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.insight.as_ref().or(self.detail.as_ref()) {
+            Some(text) => write!(f, "{} ({}): {text}", self.title, self.status),
+            None => write!(f, "{} ({})", self.title, self.status),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
 
 // === Problem: writing it ===
 
@@ -276,7 +328,8 @@ impl Problem {
 
     fn document(&self, trust: Trust) -> Value {
         let mut document = Map::new();
-        document.insert("type".into(), format!("urn:oneclock:{}", self.word).into());
+        let kind = self.word.map_or_else(|| "about:blank".to_owned(), |word| format!("urn:oneclock:{word}"));
+        document.insert("type".into(), kind.into());
         document.insert("title".into(), self.title.as_ref().into());
         document.insert("status".into(), self.status.into());
         if let Some(detail) = &self.detail {

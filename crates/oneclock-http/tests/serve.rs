@@ -21,7 +21,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use oneclock::{Operation, Shutdown};
 use oneclock_core::{Policy, Trust};
-use oneclock_http::{Arrival, IngressLayer, Limits, Listener, Serve, Watched, serve};
+use oneclock_http::{Arrival, IngressLayer, Listener, Serve, ServeLimits, Watched, serve};
 use oneclock_test::caller::{Caller, H1End, H1Outcome, H2Outcome, How};
 use oneclock_test::{Baseline, Ended, Probe, ProbeGuard, Reason, Wakes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
@@ -308,7 +308,7 @@ fn goaway(mut bytes: &[u8]) -> Option<u32> {
     code
 }
 
-// === Limits ===
+// === ServeLimits ===
 
 #[tokio::test]
 async fn hostile_idle_connections_take_no_more_than_their_places() {
@@ -807,7 +807,7 @@ async fn a_handler_that_panics_takes_only_its_connection_or_stream_with_it() {
 }
 
 #[tokio::test]
-async fn an_upgraded_connection_belongs_to_its_handler() {
+async fn an_upgraded_connection_belongs_to_its_handler_and_keeps_its_place() {
     let app = hello().route(
         "/echo",
         get(|mut request: Request| async move {
@@ -822,16 +822,20 @@ async fn an_upgraded_connection_belongs_to_its_handler() {
             (http::StatusCode::SWITCHING_PROTOCOLS, [("connection", "upgrade"), ("upgrade", "echo")])
         }),
     );
-    let server = Server::of(app, |serve| serve).await;
+    let server = Server::of(app, |serve| serve.max_connections(1)).await;
     let head = b"GET /echo HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
     let mut socket = raw(server.addr, head).await;
     let mut answer = vec![0; 4096];
     let n = socket.read(&mut answer).await.unwrap();
     assert!(answer[..n].starts_with(b"HTTP/1.1 101"));
+    let mut next = Box::pin(server.lives());
+    assert!(timeout(ms(200), next.as_mut()).await.is_err(), "the only place is taken");
     socket.write_all(b"ping").await.unwrap();
     socket.shutdown().await.unwrap();
     let (bytes, end, _) = until_closed(&mut socket).await;
     assert!(end.is_ok() && bytes.ends_with(b"ping"));
+    timeout(PATIENCE, next.as_mut()).await.expect("the place is free again");
+    drop(next);
     server.stop().await;
 }
 
@@ -991,7 +995,7 @@ fn baseline() -> Baseline {
 async fn i14_after_all_that_nothing_is_alive_but_the_server_and_then_nothing() {
     let outside = baseline();
     let probe = Probe::new();
-    let mut limits = Limits::default();
+    let mut limits = ServeLimits::default();
     limits.write_progress = ms(300);
     limits.header_read_timeout = ms(300);
     let app = floods(&probe, FRAME).route("/hang", hang(&probe));

@@ -32,7 +32,7 @@ pub struct Carried<T> {
 
 /// The operation ended while its value was on the way. The value comes back, so that nothing is lost.
 #[derive(Debug, thiserror::Error)]
-#[error("ended before it was taken from its queue: {ended}")]
+#[error("the operation ended before its value was taken from the queue")]
 pub struct TooLate<T> {
     /// Which end it was.
     #[source]

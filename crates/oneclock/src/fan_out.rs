@@ -13,9 +13,8 @@ use futures_util::future::BoxFuture;
 use oneclock_core::{Ask, Cause, Name, Outcome, Reason, Stage};
 
 use crate::Operation;
-use crate::grant::{NotBegun, Stopped};
-use crate::run::Ended;
-use crate::spawn::TaskFailed;
+use crate::chain::{reason_in, stopped_in};
+use crate::grant::Stopped;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -347,12 +346,12 @@ join_of!(A, B, C, D, E1, F1, G, H);
 impl PartFailed {
     /// What a caller is told (contract section 5): why the part was stopped, if it was.
     pub fn reason(&self) -> Reason {
-        find(&*self.source, reason_of).unwrap_or(Reason::CalledOff)
+        reason_in(&*self.source).unwrap_or(Reason::CalledOff)
     }
 
     /// Why the part was stopped, if it was; `None` if it failed with an error of its own.
     pub fn stopped(&self) -> Option<&Stopped> {
-        find(&*self.source, stopped_of)
+        stopped_in(&*self.source)
     }
 }
 
@@ -373,7 +372,7 @@ impl std::error::Error for PartFailed {
 impl Missing {
     /// Why the part was stopped, if it was; `None` if it failed with an error of its own.
     pub fn stopped(&self) -> Option<&Stopped> {
-        find(&*self.source, stopped_of)
+        stopped_in(&*self.source)
     }
 
     /// What is known of what it did.
@@ -392,35 +391,4 @@ impl std::error::Error for Missing {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&*self.source)
     }
-}
-
-/// The first in the chain of `error` that `what` knows. Ours say in their text what they stand for, and so are not in the
-/// chain by themselves: each is asked for.
-fn find<'e, W>(
-    mut error: &'e (dyn std::error::Error + 'static),
-    what: impl Fn(&'e (dyn std::error::Error + 'static)) -> Option<W>,
-) -> Option<W> {
-    loop {
-        if let Some(found) = what(error) {
-            return Some(found);
-        }
-        error = error.source()?;
-    }
-}
-
-fn stopped_of<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Stopped> {
-    if let Some(TaskFailed::Stopped(stopped)) = error.downcast_ref() {
-        return Some(stopped);
-    }
-    #[cfg(all(feature = "process", unix))]
-    if let Some(crate::ProcessFailed::Stopped(stopped)) = error.downcast_ref() {
-        return Some(stopped);
-    }
-    error.downcast_ref()
-}
-
-fn reason_of(error: &(dyn std::error::Error + 'static)) -> Option<Reason> {
-    let ended = error.downcast_ref().map(Ended::reason);
-    let not_begun = || error.downcast_ref().map(NotBegun::reason);
-    stopped_of(error).map(Stopped::reason).or(ended).or_else(not_begun)
 }

@@ -201,33 +201,53 @@ impl NotBegun {
 
     /// What a caller is told (contract section 5).
     pub fn reason(&self) -> Reason {
-        match self.why {
-            WhyNot::Refused(refused) => refused.reason(),
-            WhyNot::Ended(ending) => ending.reason(),
-            WhyNot::BelowTheUnit { .. } => Reason::InsufficientBudget,
-            WhyNot::NoOperation => Reason::CalledOff,
-        }
+        self.why.reason()
     }
 }
 
 impl fmt::Display for NotBegun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} → {} not begun: ", self.operation, self.call)?;
-        match &self.why {
-            WhyNot::Refused(refused) => write!(f, "{refused}")?,
-            WhyNot::Ended(ending) => write!(f, "{} had already ended: {ending}", self.operation)?,
-            WhyNot::BelowTheUnit { remaining } => {
-                write!(f, "{remaining:?} left, less than one unit of the field that would carry it")?;
-            }
-            WhyNot::NoOperation => {
-                f.write_str("no operation is current and this destination requires one; run it in Operation::scope")?;
-            }
-        }
-        write!(f, ", outcome: {}", Outcome::NotSent)
+        write!(f, "{} → {} not begun: {}, outcome: {}", self.operation, self.call, self.why, Outcome::NotSent)
     }
 }
 
-impl std::error::Error for NotBegun {}
+impl std::error::Error for NotBegun {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.why)
+    }
+}
+
+// === WhyNot ===
+
+impl WhyNot {
+    /// What a caller is told (contract section 5).
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Refused(refused) => refused.reason(),
+            Self::Ended(ending) => ending.reason(),
+            Self::BelowTheUnit { .. } => Reason::InsufficientBudget,
+            Self::NoOperation => Reason::CalledOff,
+        }
+    }
+}
+
+impl fmt::Display for WhyNot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refused) => write!(f, "{refused}"),
+            Self::Ended(ending) => write!(f, "the operation was over: {ending}"),
+            Self::BelowTheUnit { remaining } => {
+                write!(f, "{remaining:?} left, less than one unit of the field that would carry it")
+            }
+            Self::NoOperation => {
+                f.write_str("no operation is current and this destination requires one; run it in Operation::scope")
+            }
+        }
+    }
+}
+
+/// At the end of the source chain of whatever was not begun, so that any wrapper around it still leads here.
+impl std::error::Error for WhyNot {}
 
 // === Stopped ===
 

@@ -20,6 +20,7 @@
 
 pub mod call;
 mod carried;
+mod chain;
 pub mod clock;
 pub mod events;
 mod fan_out;
@@ -38,6 +39,7 @@ use std::time::Duration;
 
 pub use call::Call;
 pub use carried::{Carried, TooLate};
+pub use chain::{reason_in, stopped_in};
 pub use fan_out::{FanOut, Joined, Missing, Optional, PartFailed, Required};
 pub use finish::Unfinished;
 pub use grant::{Grant, NotBegun, Stopped, WhyNot};
@@ -57,9 +59,4 @@ pub use spawn::{Spawned, TaskFailed, running_unguarded};
 /// ```
 pub fn remaining() -> Option<Duration> {
     scope::current(Operation::remaining)
-}
-
-/// Nanoseconds only make an error harder to read.
-fn to_the_micro(span: Duration) -> Duration {
-    Duration::from_micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
 }

@@ -118,7 +118,6 @@ impl Operation {
     ///
     /// `began` is when the head was read (contract K1). With `within`, an operation that encloses this one (an outer
     /// layer's), it never outlives that. `shutdown` ends it when the grace of a shutdown is over.
-    #[inline]
     pub fn arrive(
         name: Name,
         began: Tick,
@@ -224,7 +223,6 @@ impl Operation {
         })
     }
 
-    #[inline]
     fn new(parts: Parts) -> Self {
         LIVE.fetch_add(1, Ordering::Relaxed);
         Self(Arc::new(Inner {
@@ -313,18 +311,14 @@ impl Operation {
 
     /// Why it ended early, if it did. The first cause wins (contract X4): its own, else that of the operation it is a
     /// part of, else the clock's.
-    #[inline]
     pub fn ending(&self) -> Option<Ending> {
         self.ending_at(clock::now())
     }
 
-    #[inline]
-    pub(crate) fn ending_at(&self, now: Tick) -> Option<Ending> {
-        if let Some(ending) = self.0.life.ending() {
-            return Some(ending);
-        }
+    /// The same, for drivers that know the time already.
+    pub fn ending_at(&self, now: Tick) -> Option<Ending> {
         if !self.0.life.is_live() {
-            return None;
+            return self.0.life.ending(); // read after: what is not live does not change any more
         }
         // Asked together: what is past its deadline is past it, unless its parent is known to have ended before that.
         let past = self.deadline().is_past(now);
@@ -341,7 +335,8 @@ impl Operation {
     pub(crate) fn over_at(&self, now: Tick) -> Option<Ending> {
         self.ending_at(now).or_else(|| {
             let done = Ending { cause: Cause::CalledOff, bound: self.bound().by, stage: self.stage(), at: now };
-            self.is_over().then_some(done)
+            // It may have ended since it was asked.
+            self.is_over().then(|| self.0.life.ending().unwrap_or(done))
         })
     }
 
@@ -363,7 +358,10 @@ impl Operation {
                 return ending;
             }
             if !self.0.life.is_live() {
-                std::future::pending::<()>().await;
+                match self.0.life.ending() {
+                    Some(ending) => return ending, // since it was asked above
+                    None => std::future::pending::<()>().await,
+                }
             }
             tokio::select! {
                 () = self.token().cancelled() => {}
@@ -497,7 +495,6 @@ impl Operation {
     }
 
     /// Whether what it belongs to is over: the operation that it is a part of, or the grace of its shutdown.
-    #[inline]
     fn is_cancelled(&self) -> bool {
         match (self.0.token.get(), &self.0.parent, self.0.ending_shutdown()) {
             (Some(token), _, _) => token.is_cancelled(),
@@ -515,7 +512,6 @@ impl Operation {
     }
 
     /// Ends it with the cause that being dropped before its end has (contract X4). Nothing if it is over.
-    #[inline]
     pub(crate) fn end_as_dropped(&self) {
         if self.is_over() {
             return; // the usual case, which needs no clock
@@ -609,7 +605,12 @@ impl Driver {
 
     /// The work is done. Whatever of it still runs ends with it (contract N5).
     pub fn finish(self) {
-        self.operation.0.life.finish(clock::now());
+        self.finish_at(clock::now());
+    }
+
+    /// The same, for a layer that knows the time already: reading the clock is a good part of what a request costs.
+    pub fn finish_at(self, now: Tick) {
+        self.operation.0.life.finish(now);
     }
 }
 
@@ -668,12 +669,15 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // One without a driver is over here. It was done, unless somebody ended it or its time was up.
-        if self.life.is_live() && self.budget.deadline.is_past(clock::now()) {
-            let stage = Stage::from_code(self.stage.load(Ordering::Relaxed));
-            let bound = self.budget.bound.by;
-            self.life.end(Ending { cause: Cause::Deadline, bound, stage, at: clock::now() });
+        if self.life.is_live() {
+            let now = clock::now();
+            if self.budget.deadline.is_past(now) {
+                let stage = Stage::from_code(self.stage.load(Ordering::Relaxed));
+                let bound = self.budget.bound.by;
+                self.life.end(Ending { cause: Cause::Deadline, bound, stage, at: now });
+            }
+            self.life.finish(now);
         }
-        self.life.finish(clock::now());
         self.close();
     }
 }

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use oneclock_core::time::Legible;
 use oneclock_core::{Bound, Deadline, Ending, Ledger, Name, Outcome, Reason, Stage, effect};
 use pin_project_lite::pin_project;
 use tokio::time::Sleep;
@@ -202,7 +203,7 @@ impl fmt::Display for Ended {
         if let Some(call) = &self.call {
             write!(f, " → {call}")?;
         }
-        write!(f, ": {} after {:?} of {:?}", self.ending, crate::to_the_micro(self.elapsed), self.bound.limit)?;
+        write!(f, ": {} after {} of {}", self.ending, Legible(self.elapsed), Legible(self.bound.limit))?;
         if self.call.is_some() {
             write!(f, ", outcome: {}", self.outcome())?;
         }
@@ -213,4 +214,8 @@ impl fmt::Display for Ended {
     }
 }
 
-impl std::error::Error for Ended {}
+impl std::error::Error for Ended {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.ending)
+    }
+}

@@ -3,6 +3,7 @@
 //! Decides the order (contract X10). It owns every task that this crate spawns, so that none is lost.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -30,6 +31,9 @@ pub struct Shutdown(Arc<Inner>);
 struct Inner {
     signalled: CancellationToken,
     grace_over: CancellationToken,
+    // The same as flags, set first: every request asks, and a token would take a lock that all of them share.
+    is_signalled: AtomicBool,
+    is_grace_over: AtomicBool,
     tasks: TaskTracker,
     closures: TaskTracker, // on blocking threads
 }
@@ -40,6 +44,8 @@ impl Shutdown {
         Self(Arc::new(Inner {
             signalled: CancellationToken::new(),
             grace_over: CancellationToken::new(),
+            is_signalled: AtomicBool::new(false),
+            is_grace_over: AtomicBool::new(false),
             tasks: TaskTracker::new(),
             closures: TaskTracker::new(),
         }))
@@ -53,12 +59,13 @@ impl Shutdown {
 
     /// Stops admitting: servers that watch it accept nothing new. Live work goes on.
     pub fn signal(&self) {
+        self.0.is_signalled.store(true, Ordering::Release);
         self.0.signalled.cancel();
     }
 
     /// Whether it was signalled.
     pub fn is_signalled(&self) -> bool {
-        self.0.signalled.is_cancelled()
+        self.0.is_signalled.load(Ordering::Acquire)
     }
 
     /// Returns once it was signalled.
@@ -69,6 +76,7 @@ impl Shutdown {
     /// Ends all live work of its operations now: the grace is over. Steps that must finish go on.
     pub fn end_grace(&self) {
         self.signal();
+        self.0.is_grace_over.store(true, Ordering::Release);
         self.0.grace_over.cancel();
     }
 
@@ -102,7 +110,7 @@ impl Shutdown {
     }
 
     pub(crate) fn is_grace_over(&self) -> bool {
-        self.0.grace_over.is_cancelled()
+        self.0.is_grace_over.load(Ordering::Acquire)
     }
 
     pub(crate) fn child_token(&self) -> CancellationToken {

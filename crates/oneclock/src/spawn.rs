@@ -158,7 +158,8 @@ impl Operation {
                 let running = child.clone();
                 let parent = self.clone();
                 let task = name.clone();
-                let queued = self.spend(name.clone(), Stage::Queue);
+                // In both: the operation's says which task waited, the task's own goes into the error of its wait.
+                let queued = (self.spend(name.clone(), Stage::Queue), child.spend("queue", Stage::Queue));
                 child.set_stage(Stage::Queue);
                 let left = CancellationToken::new();
                 let leaving = left.clone().drop_guard();

@@ -104,19 +104,19 @@ async fn pass_on(Op(_op): Op, State(next): State<Next>, headers: HeaderMap) -> R
 /// One call within the current operation's budget.
 pub(crate) async fn ask(client: &Client, path: &str, of: Try) -> Result<Bytes, Problem> {
     let request = http::Request::get(path).header(TRY, of.to_field()).body(http_body_util::Empty::<Bytes>::new());
-    let request = request.map_err(|error| Problem::internal(&error))?;
+    let request = request.map_err(Problem::of)?;
     let response = client.request(request).await?;
     if !response.status().is_success() {
-        return Err(Problem(oneclock_http::Problem::call_failed()));
+        return Err(oneclock_http::Problem::call_failed().into());
     }
-    collect(response.into_body(), 1_024).await.map_err(|error| Problem::internal(&error))
+    Ok(collect(response.into_body(), 1_024).await?)
 }
 
 /// Pricing: waits for a worker within the budget, then works on a blocking thread, and looks up between its steps.
 async fn price(Op(op): Op, State(pricing): State<Pricing>, headers: HeaderMap) -> Result<&'static str, Problem> {
     let of = Try::of(&headers);
     let waiting = op.spend("workers", Stage::Pool);
-    let worker = Arc::clone(&pricing.workers).acquire_owned().await.map_err(|error| Problem::internal(&error))?;
+    let worker = Arc::clone(&pricing.workers).acquire_owned().await.map_err(Problem::of)?;
     drop(waiting);
     let takes = pricing.story.price_takes(pricing.witness.load_has_run(), of.slow_article);
     let working = pricing.witness.begins(of);

@@ -1,11 +1,14 @@
 //! Reading a body as a whole, up to a size. How long that may take is the body's own business: it has a deadline.
 
 use bytes::Bytes;
+use http::{Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use oneclock_core::Reason;
 use serde::de::DeserializeOwned;
 
 use crate::body::{BodyCutOff, BoxError};
+use crate::names;
 
 /// A body was not read as a whole.
 #[derive(Debug, thiserror::Error)]
@@ -18,14 +21,46 @@ pub enum NotCollected {
         limit: usize,
     },
     /// It was cut off by its deadline, or by the end of its operation.
-    #[error(transparent)]
-    CutOff(Box<BodyCutOff>),
+    #[error("the body was not read to its end")]
+    CutOff(#[source] Box<BodyCutOff>),
     /// The connection failed on the way.
     #[error("the body broke off")]
     Failed(#[source] BoxError),
     /// It is not the JSON that was asked for.
     #[error("the body is not the JSON that was expected")]
     NotJson(#[source] serde_json::Error),
+}
+
+/// An answer that is no success.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("answered {status}{}", reason.map(|reason| format!(" ({reason})")).unwrap_or_default())]
+#[non_exhaustive]
+pub struct NotSuccessful {
+    /// Its status.
+    pub status: StatusCode,
+    /// The reason that it gave, if it is one of ours. Believe it only from a destination that is trusted.
+    pub reason: Option<Reason>,
+}
+
+/// The answer, if its status says success. Every answer with a status is an `Ok` of a call, so ask before reading it.
+///
+/// # Errors
+/// [`NotSuccessful`]. The body is dropped.
+///
+/// # Example
+/// ```no_run
+/// # use oneclock_http::{BoxError, Client, collect, successful};
+/// # async fn f(inventory: Client) -> Result<(), BoxError> {
+/// let answer = successful(inventory.get("/stock/7").await?)?;
+/// let bytes = collect(answer.into_body(), 64 * 1024).await?;
+/// # Ok(()) }
+/// ```
+pub fn successful<B>(answer: Response<B>) -> Result<Response<B>, NotSuccessful> {
+    if answer.status().is_success() {
+        return Ok(answer);
+    }
+    let reason = answer.headers().get(names::REASON).and_then(|reason| reason.to_str().ok());
+    Err(NotSuccessful { status: answer.status(), reason: reason.and_then(Reason::from_word) })
 }
 
 /// Reads `body` to its end, at most `limit` bytes of it.

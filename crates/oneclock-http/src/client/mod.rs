@@ -50,7 +50,7 @@ use pool::{Exchanged, Line, NoStream, Pool, Stream, Turn};
 use upload::{Lease, Progress, Sending};
 
 pub use builder::{ClientBuilder, NotAClient};
-pub use collect::{NotCollected, collect, collect_json};
+pub use collect::{NotCollected, NotSuccessful, collect, collect_json, successful};
 pub use head::NotARequest;
 pub use upload::Received;
 

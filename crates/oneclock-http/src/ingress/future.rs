@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use oneclock::operation::Spending;
-use oneclock::{Driver, EndOf, Ended, Operation};
+use oneclock::{Driver, EndOf, Ended, Operation, clock};
 use oneclock_core::{Cause, Ending, Reason, Stage, Trust};
 use pin_project_lite::pin_project;
 use tower_service::Service;
@@ -212,20 +212,21 @@ impl Answering {
         A: Body + Unpin + Send + 'static,
         A::Error: Into<BoxError>,
     {
+        let now = clock::now();
         let (mut head, body) = response.into_parts();
         if let Some(problem) = head.extensions.remove::<Problem>() {
-            driver.finish();
+            driver.finish_at(now);
             return self.problem(&problem).map(BoundedBody::whole);
         }
         let operation = driver.operation().clone();
-        let Some(ending) = operation.ending() else {
-            return Response::from_parts(head, BoundedBody::response(body, driver, cx));
+        let Some(ending) = operation.ending_at(now) else {
+            return Response::from_parts(head, BoundedBody::response(body, driver, now, cx));
         };
         if uploading && ending.cause == Cause::Deadline {
             // What the handler says now, it says because the upload was cut off.
             return self.ended(&driver, ending, true, true).map(BoundedBody::whole);
         }
-        let body = BoundedBody::response(body, driver, cx);
+        let body = BoundedBody::response(body, driver, now, cx);
         if !body.is_whole() {
             drop(body);
             let ended = Ended::of(&operation, ending);

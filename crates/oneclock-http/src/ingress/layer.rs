@@ -27,7 +27,7 @@ pub(super) struct Config {
     pub(super) policy: Policy,
     pub(super) fields: Fields,
     pub(super) trust: Option<Trust>,
-    pub(super) route: fn(&Extensions) -> Option<&str>,
+    pub(super) route: Option<fn(&Extensions) -> Option<&str>>,
     pub(super) platform: Option<Arc<dyn Fn() -> Option<Duration> + Send + Sync>>,
     pub(super) shutdown: Option<Shutdown>,
     pub(super) observer: Option<Arc<dyn Observer>>,
@@ -42,7 +42,7 @@ impl IngressLayer {
             policy,
             fields: Fields::new(Conventions::default_set()),
             trust: None,
-            route: |_| None,
+            route: None,
             platform: None,
             shutdown: None,
             observer: None,
@@ -66,7 +66,7 @@ impl IngressLayer {
     /// How to find the matched route in a request's extensions. `oneclock-axum` sets it.
     #[must_use]
     pub fn route_by(mut self, route: fn(&Extensions) -> Option<&str>) -> Self {
-        self.config().route = route;
+        self.config().route = Some(route);
         self
     }
 
@@ -79,7 +79,7 @@ impl IngressLayer {
 
     /// The shutdown that ends what arrives here, under an accept loop that brings none.
     #[must_use]
-    pub fn shutdown(mut self, shutdown: &Shutdown) -> Self {
+    pub fn with_shutdown(mut self, shutdown: &Shutdown) -> Self {
         self.config().shutdown = Some(shutdown.clone());
         self
     }
@@ -100,6 +100,13 @@ impl<S> Layer<S> for IngressLayer {
     type Service = Ingress<S>;
 
     fn layer(&self, inner: S) -> Ingress<S> {
+        if self.0.route.is_none() && self.0.policy.routes().next().is_some() {
+            tracing::warn!(
+                policy = %self.0.policy.name(),
+                "the policy has limits for routes, and nothing finds the matched route: see IngressLayer::route_by; in an \
+                 axum router use `policy.layer()` of oneclock-axum"
+            );
+        }
         Ingress::new(inner, Arc::clone(&self.0))
     }
 }

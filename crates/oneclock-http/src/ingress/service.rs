@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response, header};
+use http::{Request, Response};
 use http_body::Body;
 use oneclock::events::{Arrived, Event, Refusal};
 use oneclock::{Operation, clock, events};
@@ -55,12 +55,12 @@ where
         let trust = config.trust.or(arrival.map(|arrival| arrival.trust)).unwrap_or_default();
         let arrived = arrival.map_or(now, |arrival| arrival.at);
         let shutdown = arrival.map(|arrival| &arrival.shutdown).or(config.shutdown.as_ref());
-        let answering = Answering { trust, grpc: is_grpc(request.headers()) };
 
-        let limits = config.policy.limits((config.route)(request.extensions()));
+        let limits = config.policy.limits(config.route.and_then(|route| route(request.extensions())));
         let platform = config.platform.as_ref().and_then(|limit| limit()).map(|left| Deadline::after(now, left));
-        let (reading, any) = config.fields.read(request.headers(), trust);
-        let decision = limits.decide(&Arriving { reading, trust, arrived, now, platform });
+        let said = config.fields.read(request.headers(), trust);
+        let answering = Answering { trust, grpc: said.grpc };
+        let decision = limits.decide(&Arriving { reading: said.reading, trust, arrived, now, platform });
 
         let accepted = match decision {
             Decision::Accepted(accepted) => accepted,
@@ -83,7 +83,7 @@ where
         if operation.is_observed() {
             operation.tell(&Event::Arrived(&Arrived::new(operation, &accepted)));
         }
-        if any && trust == Trust::Outside {
+        if said.any && trust == Trust::Outside {
             config.fields.strip(request.headers_mut());
         }
         request.extensions_mut().insert(operation.clone());
@@ -102,10 +102,6 @@ impl<S> Ingress<S> {
         let refusal = Refusal::new(self.config.policy.name().clone(), reason, remaining, field);
         events::send(self.config.observer.as_ref(), &Event::Refused(&refusal));
     }
-}
-
-fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
 impl<S> fmt::Debug for Ingress<S> {

@@ -47,10 +47,11 @@ struct Door<L> {
     rest_until: Option<Deadline>,
 }
 
-struct Admitted<Io> {
-    io: Io,
-    peer: Option<SocketAddr>,
-    place: OwnedSemaphorePermit,
+/// A connection, and the place that it takes.
+pub(super) struct Admitted<Io> {
+    pub(super) io: Io,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) place: OwnedSemaphorePermit,
 }
 
 pub(super) async fn run<L, S, B>(listener: L, service: S, terms: Arc<Terms>, stop: Option<Stop>) -> io::Result<()>
@@ -83,13 +84,9 @@ where
             admitted = door.admit() => admitted,
         };
         match admitted {
-            Ok(Admitted { io, peer, place }) => {
-                let served = connection::serve::<L, S, B>(io, peer, service.clone(), Arc::clone(&terms));
-                let task = shutdown.spawn(async move {
-                    served.await;
-                    drop(place);
-                });
-                connections.push(AbortOnDropHandle::new(task));
+            Ok(admitted) => {
+                let served = connection::serve::<L, S, B>(admitted, service.clone(), Arc::clone(&terms));
+                connections.push(AbortOnDropHandle::new(shutdown.spawn(served)));
             }
             Err(broken) => break Err(broken),
         }

@@ -22,7 +22,8 @@ use oneclock_core::{Deadline, Ending, Trust};
 use tokio::time::{Sleep, sleep_until};
 use tower_service::Service;
 
-use super::limits::Limits;
+use super::accept::Admitted;
+use super::limits::ServeLimits;
 use super::link::Link;
 use super::listener::Listener;
 use super::service::Stamping;
@@ -45,7 +46,7 @@ const LEAST_BUFFER: usize = 8192;
 /// What all connections of a server share.
 #[derive(Debug)]
 pub(super) struct Terms {
-    pub(super) limits: Arc<Limits>,
+    pub(super) limits: Arc<ServeLimits>,
     pub(super) trust: Trust,
     pub(super) half_close: bool,
     pub(super) shutdown: Shutdown,
@@ -78,7 +79,7 @@ enum Due {
 }
 
 /// Serves one connection to its end.
-pub(super) async fn serve<L, S, B>(io: L::Io, peer: Option<SocketAddr>, service: S, terms: Arc<Terms>)
+pub(super) async fn serve<L, S, B>(admitted: Admitted<L::Io>, service: S, terms: Arc<Terms>)
 where
     L: Listener,
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
@@ -87,6 +88,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
+    let Admitted { io, peer, place } = admitted;
     let limits = &terms.limits;
     let link = Arc::new(Link::new(terms.trust, peer, terms.shutdown.clone()));
     let mut left = pin!(L::peer_left(&io, terms.half_close));
@@ -94,7 +96,7 @@ where
 
     let streams = Streams::default();
     let http = protocols(limits, terms.half_close, streams.spawner(limits.write_progress));
-    let wire = Wire::<L>::new(io, Arc::clone(&link), Arc::clone(limits));
+    let wire = Wire::<L>::new(io, place, Arc::clone(&link), Arc::clone(limits));
     let stamping = Stamping { service, link: Arc::clone(&link) };
     let mut connection = Box::pin(http.serve_connection_with_upgrades(TokioIo::new(wire), stamping));
     let asked = Arc::clone(&link);
@@ -159,7 +161,7 @@ where
     streams.end().await;
 }
 
-fn protocols(limits: &Limits, half_close: bool, spawner: Spawner) -> auto::Builder<Spawner> {
+fn protocols(limits: &ServeLimits, half_close: bool, spawner: Spawner) -> auto::Builder<Spawner> {
     let head = usize::try_from(limits.max_header_list).unwrap_or(usize::MAX);
     let mut http = auto::Builder::new(spawner);
     http.http1()
@@ -214,7 +216,7 @@ impl Over {
 // === Clock ===
 
 impl Clock {
-    fn new(limits: &Limits) -> Self {
+    fn new(limits: &ServeLimits) -> Self {
         let first = Deadline::after(clock::now(), limits.header_read_timeout);
         Self { timer: Box::pin(sleep_until(clock::instant(first))), hard_end: None }
     }
@@ -225,7 +227,7 @@ impl Clock {
         self.hard_end = Some(self.hard_end.map_or(end, |earlier| earlier.earliest(end)));
     }
 
-    fn due(&self, link: &Link, limits: &Limits) -> Due {
+    fn due(&self, link: &Link, limits: &ServeLimits) -> Due {
         if let Some(end) = self.hard_end {
             return Due::Cut(end, "it had to end");
         }
@@ -244,7 +246,7 @@ impl Clock {
     /// Ready with why it is cut, or with `None` if it is to be closed in order.
     ///
     /// The timer is moved only when it would fire too late; too early, it asks again.
-    fn poll(&mut self, link: &Link, limits: &Limits, cx: &mut Context<'_>) -> Poll<Option<&'static str>> {
+    fn poll(&mut self, link: &Link, limits: &ServeLimits, cx: &mut Context<'_>) -> Poll<Option<&'static str>> {
         loop {
             let due = self.due(link, limits);
             let (at, result) = match due {

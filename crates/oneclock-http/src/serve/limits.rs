@@ -5,15 +5,15 @@ use std::time::Duration;
 /// What peers may take of a server. Change what you need: `limits.idle = Duration::from_secs(300)`.
 ///
 /// ```
-/// let mut limits = oneclock_http::Limits::default();
+/// let mut limits = oneclock_http::ServeLimits::default();
 /// limits.max_connections = 500;
 /// assert_eq!(limits.header_read_timeout.as_secs(), 10);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Limits {
+pub struct ServeLimits {
     /// How many connections are open at once; further ones wait unaccepted in the listener's backlog, at no cost to us.
-    /// Default 10 000, at least 1.
+    /// An upgraded connection counts for as long as its handler keeps it. Default 10 000, at least 1.
     pub max_connections: usize,
 
     /// How long a request's head may take from its first byte, and the first byte of a connection from its acceptance.
@@ -52,7 +52,7 @@ pub struct Limits {
     pub max_send_buffer: usize,
 }
 
-impl Default for Limits {
+impl Default for ServeLimits {
     fn default() -> Self {
         Self {
             max_connections: 10_000,

@@ -9,7 +9,7 @@
 //! 3. The peer's leaving drops the handler, even with an upload unread or a second request behind it (contract N3).
 //! 4. A complete answer reaches a peer that is still uploading (contract X9).
 //! 5. Shutting down stops admitting, ends live work at the end of the grace, waits for what must finish (contract X10).
-//! 6. Every resource that a peer can take is bounded: [`Limits`].
+//! 6. Every resource that a peer can take is bounded: [`ServeLimits`].
 //!
 //! ```text
 //! accept.rs      accepts while there are places, drains at the end
@@ -47,7 +47,7 @@ use oneclock::Shutdown;
 use oneclock_core::Trust;
 use tower_service::Service;
 
-pub use limits::Limits;
+pub use limits::ServeLimits;
 pub use listener::{Listener, Watched};
 
 use self::accept::Stop;
@@ -60,7 +60,7 @@ pub struct Serve<L, S> {
     listener: L,
     service: S,
     trust: Trust,
-    limits: Limits,
+    limits: ServeLimits,
     half_close: bool,
     shutdown: Shutdown,
     stop: Option<Stop>,
@@ -104,7 +104,7 @@ where
         listener,
         service,
         trust: Trust::default(),
-        limits: Limits::default(),
+        limits: ServeLimits::default(),
         half_close: false,
         shutdown: Shutdown::new(),
         stop: None,
@@ -120,50 +120,50 @@ impl<L, S> Serve<L, S> {
         self
     }
 
-    /// What peers may take. Default: [`Limits::default`].
-    pub fn limits(mut self, limits: Limits) -> Self {
+    /// What peers may take. Default: [`ServeLimits::default`].
+    pub fn limits(mut self, limits: ServeLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// [`Limits::max_connections`].
+    /// [`ServeLimits::max_connections`].
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.limits.max_connections = connections;
         self
     }
 
-    /// [`Limits::header_read_timeout`].
+    /// [`ServeLimits::header_read_timeout`].
     pub fn header_read_timeout(mut self, timeout: Duration) -> Self {
         self.limits.header_read_timeout = timeout;
         self
     }
 
-    /// [`Limits::idle`].
+    /// [`ServeLimits::idle`].
     pub fn idle(mut self, idle: Duration) -> Self {
         self.limits.idle = idle;
         self
     }
 
-    /// [`Limits::write_progress`].
+    /// [`ServeLimits::write_progress`].
     pub fn write_progress(mut self, limit: Duration) -> Self {
         self.limits.write_progress = limit;
         self
     }
 
-    /// [`Limits::linger`] and [`Limits::linger_bytes`].
+    /// [`ServeLimits::linger`] and [`ServeLimits::linger_bytes`].
     pub fn linger(mut self, time: Duration, bytes: u64) -> Self {
         self.limits.linger = time;
         self.limits.linger_bytes = bytes;
         self
     }
 
-    /// [`Limits::max_concurrent_streams`].
+    /// [`ServeLimits::max_concurrent_streams`].
     pub fn max_concurrent_streams(mut self, streams: u32) -> Self {
         self.limits.max_concurrent_streams = streams;
         self
     }
 
-    /// [`Limits::max_header_list`], in bytes.
+    /// [`ServeLimits::max_header_list`], in bytes.
     pub fn max_header_list(mut self, bytes: u32) -> Self {
         self.limits.max_header_list = bytes;
         self

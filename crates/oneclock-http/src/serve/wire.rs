@@ -11,9 +11,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
 
-use super::limits::Limits;
+use super::limits::ServeLimits;
 use super::link::{Link, Speaks};
 use super::listener::Listener;
 
@@ -26,10 +27,11 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 pub(super) struct Wire<L: Listener> {
     io: L::Io,
     link: Arc<Link>,
-    limits: Arc<Limits>,
+    limits: Arc<ServeLimits>,
     preface: usize, // how much of it was seen
     stalled: Option<Pin<Box<Sleep>>>,
     end: Option<End>,
+    _place: OwnedSemaphorePermit, // here, so that an upgraded connection keeps its place
 }
 
 /// Our side is shut; the peer's rest is read and thrown away.
@@ -40,8 +42,8 @@ struct End {
 }
 
 impl<L: Listener> Wire<L> {
-    pub(super) fn new(io: L::Io, link: Arc<Link>, limits: Arc<Limits>) -> Self {
-        Self { io, link, limits, preface: 0, stalled: None, end: None }
+    pub(super) fn new(io: L::Io, place: OwnedSemaphorePermit, link: Arc<Link>, limits: Arc<ServeLimits>) -> Self {
+        Self { io, link, limits, preface: 0, stalled: None, end: None, _place: place }
     }
 
     /// Looks for the preface as hyper-util's auto builder does.

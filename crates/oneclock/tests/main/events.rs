@@ -33,8 +33,7 @@ async fn counting_counts_each_kind_under_its_name() {
     for (kind, count) in [
         ("called applied", 1),
         ("called not_sent", 1),
-        ("not called deadline", 1),
-        ("not called insufficient_budget", 1),
+        ("not called insufficient_budget", 2),
         ("detached", 1),
         ("panicked", 1),
         ("ran on", 1),

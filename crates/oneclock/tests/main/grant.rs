@@ -47,8 +47,7 @@ async fn v5_too_little_is_refused_before_it_costs_anything() {
         .await
         .unwrap_err();
     assert!(!made, "the work was not even made");
-    let text = "order → stock not begun: 4ms left after the reserve, 5ms is the least that is useful \
-                (bound: cap 800ms), outcome: not sent";
+    let text = "order → stock not begun: 4ms left, 5ms is the least that is useful (bound: cap 800ms), outcome: not sent";
     assert_eq!(stopped.to_string(), text);
     assert_eq!((stopped.outcome(), stopped.reason()), (Outcome::NotSent, Reason::InsufficientBudget));
     assert_eq!(recorder.told(), [Told::NotCalled { call: "stock".into(), reason: Reason::InsufficientBudget }]);
@@ -67,7 +66,8 @@ async fn c1_a_cap_below_its_own_minimum_is_a_mistake_and_says_so() {
 async fn e3_a_rest_that_is_all_reserved_is_refused() {
     let op = Operation::begin("order", ms(800));
     let error = op.grant("stock").reserve(ms(800)).remaining().unwrap_err();
-    assert!(matches!(error.why, WhyNot::Refused(Refused::Expired { .. })), "{error}");
+    assert!(matches!(error.why, WhyNot::Refused(Refused::TooLittle { .. })), "{error}");
+    assert!(error.to_string().contains("800ms left, 800ms of it reserved"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,60 @@
+//! Finding our own ending in anybody's error.
+//!
+//! Services wrap errors: in enums of their own, in boxes, with context. Whatever an ending stopped, or the lack of time kept
+//! from beginning, leads to an [`Ending`] or a [`WhyNot`] at the end of its source chain; so no wrapper that keeps its
+//! source can hide why work stopped.
+
+use std::error::Error;
+
+use oneclock_core::{Ending, Reason};
+
+use crate::TaskFailed;
+use crate::grant::{Stopped, WhyNot};
+
+/// Why work stopped, if anywhere in the chain of `error` something says that it was stopped.
+///
+/// ```
+/// # use oneclock::{Operation, reason_in}; use oneclock_core::Reason; use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+/// #[derive(Debug, thiserror::Error)]
+/// #[error(transparent)]
+/// struct OfMine(#[from] oneclock::Ended);
+///
+/// let op = Operation::begin("job", Duration::from_millis(50));
+/// let ended = op.run(std::future::pending::<()>()).await.unwrap_err();
+/// assert_eq!(reason_in(&OfMine(ended)), Some(Reason::Cap));
+/// # }
+/// ```
+pub fn reason_in(error: &(dyn Error + 'static)) -> Option<Reason> {
+    find(error, |error| {
+        let ending = error.downcast_ref::<Ending>().map(|ending| ending.reason());
+        ending.or_else(|| error.downcast_ref::<WhyNot>().map(WhyNot::reason))
+    })
+}
+
+/// The same as the runtime's own error, if it is in the chain by itself: it knows more than the reason.
+pub fn stopped_in<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e Stopped> {
+    find(error, |error: &'e (dyn Error + 'static)| {
+        if let Some(TaskFailed::Stopped(stopped)) = error.downcast_ref() {
+            return Some(stopped);
+        }
+        #[cfg(all(feature = "process", unix))]
+        if let Some(crate::ProcessFailed::Stopped(stopped)) = error.downcast_ref() {
+            return Some(stopped);
+        }
+        error.downcast_ref()
+    })
+}
+
+/// The first in the chain of `error` that `what` knows.
+fn find<'e, W>(
+    mut error: &'e (dyn Error + 'static),
+    what: impl Fn(&'e (dyn Error + 'static)) -> Option<W>,
+) -> Option<W> {
+    loop {
+        if let Some(found) = what(error) {
+            return Some(found);
+        }
+        error = error.source()?;
+    }
+}
