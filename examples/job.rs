@@ -14,13 +14,16 @@ async fn main() {
     let platform_leaves = || Some(Duration::from_secs(60)); // what a function's platform would say
     let op =
         Operation::begin("nightly-reconcile", Duration::from_millis(400)).platform(platform_leaves).ended_by(&shutdown);
-    let hook = op.on_end(|ending| println!("hook: {ending}"));
+    let hook = op.on_end(|ending| println!("the hook was called: {ending}"));
 
     let result = op
         .run(async {
             // A client that takes only a duration:
             let timeout = op.grant("dynamodb").cap(Duration::from_millis(50)).reserve(Duration::from_millis(20));
-            println!("dynamodb would get {:?}", timeout.remaining());
+            match timeout.remaining() {
+                Ok(timeout) => println!("a client that takes only a duration would get {timeout:.0?}"),
+                Err(not_begun) => println!("{not_begun}"),
+            }
 
             // A queue inside the process: the wait is counted, and what expired on the way is not started.
             let (sender, mut receiver) = tokio::sync::mpsc::channel(8);
@@ -44,7 +47,11 @@ async fn main() {
                 }
                 Ok::<_, Ended>(sum)
             });
-            println!("sum: {:?}", sum.await.map(|sum| sum.ok()));
+            match sum.await {
+                Ok(Ok(sum)) => println!("the thread summed up {sum}"),
+                Ok(Err(ended)) => println!("the thread noticed at a checkpoint: {ended}"),
+                Err(failed) => println!("{failed}"),
+            }
 
             // A child process, and whatever it started, ends with the operation.
             #[cfg(unix)]
@@ -70,6 +77,9 @@ async fn main() {
         let _sending = mail.spend("sending", Stage::Work);
         "sent"
     });
-    println!("mail: {:?}", sent.await);
+    match sent.await {
+        Ok(sent) => println!("the mail was {sent} all the same"),
+        Err(ended) => println!("{ended}"),
+    }
     shutdown.drain(Duration::from_secs(1)).await;
 }

@@ -8,12 +8,13 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use oneclock::Operation;
-use oneclock_axum::{Op, PolicyExt as _, Problem};
-use oneclock_core::{Policy, Trust};
-use oneclock_http::{BoxError, CallError, Client, collect, collect_json, serve};
+use oneclock_axum::{
+    Client, Op, Operation, Policy, PolicyExt as _, Problem, Trust, collect, collect_json, serve, successful,
+};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Clone)]
 struct Shop {
@@ -31,8 +32,8 @@ struct Cart {
 #[derive(Serialize, Deserialize, Debug)]
 struct Receipt {
     in_stock: u32,
-    paid: String,
-    you_may_like: Option<Vec<u32>>,
+    paid: f64,
+    you_may_like: Result<Vec<u32>, String>,
 }
 
 async fn place(Op(op): Op, State(shop): State<Shop>, Json(cart): Json<Cart>) -> Result<Json<Receipt>, Problem> {
@@ -43,20 +44,20 @@ async fn place(Op(op): Op, State(shop): State<Shop>, Json(cart): Json<Cart>) -> 
         .required("pricing", |_| ask::<f64>(&shop.pricing, format!("/price/{}", cart.article)))
         .optional("recommendations", |_| ask::<Vec<u32>>(&shop.recommendations, format!("/like/{}", cart.article)))
         .await?;
-    // Runs to its end even if the caller leaves; then the error says that the outcome is unknown.
+    // Runs to its end even if the caller leaves, so it owns what it uses; then the error says that the outcome is unknown.
     let paid = op.must_finish("charge", secs(5), charge(shop.payment.clone(), price)).await?;
-    Ok(Json(Receipt { in_stock, paid, you_may_like: extras.ok() }))
+    Ok(Json(Receipt { in_stock, paid, you_may_like: extras.map_err(|missing| missing.source.to_string()) }))
 }
 
 /// One call within the current operation's budget.
 async fn ask<T: serde::de::DeserializeOwned>(client: &Client, path: String) -> Result<T, BoxError> {
-    let answer = client.get(&path).await?;
+    let answer = successful(client.get(&path).await?)?;
     Ok(collect_json(answer.into_body(), 64 * 1024).await?)
 }
 
-async fn charge(payment: Client, price: f64) -> Result<String, CallError> {
-    let answer = payment.post("/charge", price.to_string()).await?;
-    Ok(format!("{price} ({})", answer.status()))
+async fn charge(payment: Client, price: f64) -> Result<f64, BoxError> {
+    successful(payment.post("/charge", price.to_string()).await?)?;
+    Ok(price)
 }
 
 #[tokio::main]
@@ -79,6 +80,7 @@ async fn main() -> Result<(), BoxError> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
     let visitor = visit(url); // a real service would wait for ctrl-c here
+    // Its callers are services of ours, so they get what they ask for, and are told where the time went.
     serve(listener, app).trust(Trust::Inside).shutdown(visitor, secs(5)).await?;
     Ok(())
 }

@@ -1,6 +1,5 @@
-//! The layers alone: any tower service in, any tower client out, without axum and without our client.
-//!
-//! The service behind is reached through a channel that takes half a second; the caller has 200 ms.
+//! The layers alone: `IngressLayer` around any tower service, `EgressLayer` around any tower client, without axum and
+//! without our client. Here the one calls the other directly, in memory; the caller has 200 ms.
 
 use std::convert::Infallible;
 use std::time::Duration;
