@@ -158,16 +158,16 @@ over_every_way_in! {
     }
 
     async fn the_naive_way_of_axum_alone_waits_for_ever(shop: Shop) {
-        let (probe, patience) = (Probe::new(), ms(200));
+        let (probe, patience) = (Probe::new(), ms(100));
         let addr = shop.open_naively(forever(&probe)).await;
         ends(&shop, addr, patience).await.expect_err("nothing ends it");
         assert_eq!(probe.started_count(), 1);
     }
 
     async fn the_naive_way_of_a_timeout_layer_is_deaf_to_its_caller(shop: Shop) {
-        let (probe, patience) = (Probe::new(), ms(200));
+        let (probe, patience) = (Probe::new(), ms(100));
         let addr = shop.open_naively(under_a_timeout_layer(forever(&probe), ms(30_000))).await;
-        ends(&shop, addr, patience).await.expect_err("its caller has 200 ms, it has 30 s");
+        ends(&shop, addr, patience).await.expect_err("its caller has 100 ms, it has 30 s");
         assert_eq!(probe.running(), 1);
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http::{Request, Response};
 use http_body_util::Full;
 use oneclock::{Ended, Operation};
@@ -38,7 +39,8 @@ over_every_way_in! {
 
     /// Contract V10: A (1.5 s) → B (cap 3 s) → C.
     async fn v10_the_error_at_b_names_the_bound_of_a(shop: Shop) {
-        for way_out in EVERY_WAY_OUT {
+        let shop = &shop;
+        join_all(EVERY_WAY_OUT.map(|way_out| async move {
             let of_a = ms(1_500);
             let c = peer::stall(shop.way().protocol()).unwrap();
             let out = shop.out(way_out, c.addr(), Terms { cap: Some(ms(3_000)), ..Terms::default() });
@@ -63,7 +65,8 @@ over_every_way_in! {
             assert_eq!(json["bound"], "caller", "{json}");
             assert!(json["budget_ms"].as_f64().is_some_and(|limit| limit <= 1_500.0), "{json}");
             assert!(told(&c).await <= of_a, "{way_out:?}");
-        }
+        }))
+        .await;
     }
 
     /// Contract V12, two layers of one service: whichever is tighter holds, wherever it stands.

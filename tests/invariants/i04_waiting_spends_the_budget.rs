@@ -48,9 +48,9 @@ over_every_way_in! {
 
     async fn the_naive_way_of_a_timeout_behind_the_queue_starts_too_late(shop: Shop) {
         let probe = Probe::new();
-        let app = one_at_a_time_under_a_timeout(sleeps(&probe, ms(1_000)), ms(1_500));
+        let app = one_at_a_time_under_a_timeout(sleeps(&probe, ms(250)), ms(375));
         let addr = shop.open_naively(app).await;
-        starts_in_time(&shop, addr, &probe, ms(1_500)).await.expect_err("its clock starts with the handler");
+        starts_in_time(&shop, addr, &probe, ms(375)).await.expect_err("its clock starts with the handler");
     }
 
     async fn the_wait_for_a_connection_is_cut_off(shop: Shop) {

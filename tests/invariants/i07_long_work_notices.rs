@@ -60,13 +60,12 @@ over_every_way_in! {
             let closure = Closure::new();
             let addr = shop.open(ample(name), Router::new().route("/", closure.guarded())).await;
             let asked = shop.get(addr, "/").send_to_leave(leave).await;
-            closure.probe.started(1).await.unwrap();
             closure.may_step();
-            closure.stepped(1).await;
+            closure.is_in_step(2).await;
             asked.leave().await;
             let over = shop.witness().ended(name).await;
             assert_eq!(over.ending.map(|ending| ending.cause), Some(Cause::CallerGone));
-            closure.may_step(); // the one that it is in the middle of
+            closure.may_step(); // goes on with the one that it is in
             assert_eq!(closure.stops().await, Ok(2), "it ends at the checkpoint after that");
             let ended = closure.ended.lock().unwrap().clone().expect("a checkpoint said so");
             assert_eq!(ended.ending.cause, Cause::CallerGone);
@@ -76,8 +75,8 @@ over_every_way_in! {
     async fn a_blocking_closure_notices_its_deadline(shop: Shop) {
         let closure = Closure::new();
         let addr = shop.open(ample("resize"), Router::new().route("/", closure.guarded())).await;
-        let asked = shop.get(addr, "/").within(BUDGET).send().await;
-        closure.probe.started(1).await.unwrap();
+        let asked = shop.get(addr, "/").within(ms(500)).send().await;
+        closure.is_in_step(1).await;
         // The answer does not wait for the closure.
         let got = asked.got().await;
         assert!(matches!(&got, crate::ways::Got::Whole(answer) if answer.status == 504), "{got:?}");
@@ -92,9 +91,8 @@ over_every_way_in! {
         let app = under_a_timeout_layer(Router::new().route("/", closure.unguarded()), BUDGET);
         let addr = shop.open_naively(app).await;
         let asked = shop.get(addr, "/").send().await;
-        closure.probe.started(1).await.unwrap();
         closure.may_step();
-        closure.stepped(1).await;
+        closure.is_in_step(2).await;
         asked.leave().await;
         closure.may_step();
         closure.stops().await.expect_err("nobody told it");
@@ -110,7 +108,7 @@ over_every_way_in! {
 struct Closure {
     probe: Probe,
     steps: Arc<AtomicUsize>,
-    stepped: Probe,
+    in_step: Probe,
     ended: Arc<Mutex<Option<Ended>>>,
     tell: mpsc::Sender<()>,
     told: Arc<Mutex<mpsc::Receiver<()>>>,
@@ -122,7 +120,7 @@ impl Closure {
         Self {
             probe: Probe::new(),
             steps: Arc::default(),
-            stepped: Probe::new(),
+            in_step: Probe::new(),
             ended: Arc::default(),
             tell,
             told: Arc::new(Mutex::new(told)),
@@ -133,8 +131,9 @@ impl Closure {
         let _ = self.tell.send(()); // it may have ended
     }
 
-    async fn stepped(&self, n: usize) {
-        self.stepped.ended(n).await.unwrap();
+    /// Waits until it is in the middle of its `n`th step.
+    async fn is_in_step(&self, n: usize) {
+        self.in_step.started(n).await.unwrap();
     }
 
     /// After how many steps it stops by itself, if it does.
@@ -147,7 +146,7 @@ impl Closure {
 
     /// Its steps; before each it asks `checkpoint`.
     fn work(&self) -> impl FnOnce(&dyn Fn() -> Result<(), Ended>) + Clone + Send + Sync + 'static {
-        let (probe, stepped) = (self.probe.clone(), self.stepped.clone());
+        let (probe, in_step) = (self.probe.clone(), self.in_step.clone());
         let (steps, ended, told) = (self.steps.clone(), self.ended.clone(), self.told.clone());
         move |checkpoint| {
             let _running = probe.enter();
@@ -156,11 +155,11 @@ impl Closure {
                     *ended.lock().unwrap() = Some(end);
                     return;
                 }
+                let _in_step = in_step.enter();
                 if told.lock().unwrap().recv().is_err() {
                     return; // the test is over
                 }
                 steps.fetch_add(1, Ordering::Relaxed);
-                stepped.enter().finish();
             }
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use futures_util::future::join_all;
 use http::StatusCode;
 use oneclock_axum::{Op, Problem};
 use oneclock_core::{Stage, Trust};
@@ -87,7 +88,8 @@ over_every_way_in! {
     }
 
     async fn the_service_that_it_called_took_too_long(shop: Shop) {
-        for way_out in EVERY_WAY_OUT {
+        let shop = &shop;
+        join_all(EVERY_WAY_OUT.map(|way_out| async move {
             let far_end = peer::stall(shop.way().protocol()).unwrap();
             let out = shop.out(way_out, far_end.addr(), Terms::default());
             let app = Router::new().route(
@@ -108,7 +110,8 @@ over_every_way_in! {
             for word in ["order → pricing", "out of time in stage wait", "bound: caller", "outcome: unknown"] {
                 assert!(insight.contains(word), "{way_out:?}: {insight}");
             }
-        }
+        }))
+        .await;
     }
 
     /// Caller → gateway → order → pricing, and pricing never answers. Order keeps some time back, and tells.

@@ -418,11 +418,15 @@ fn percent_encoded(message: &str) -> String {
     encoded
 }
 
+/// An error and its sources in one line. A source that the text has said already is not said again.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        let _ = write!(text, ": {error}");
+        let next = error.to_string();
+        if !text.contains(&next) {
+            let _ = write!(text, ": {next}");
+        }
         source = error.source();
     }
     text

@@ -47,7 +47,8 @@ async fn v5_too_little_is_refused_before_it_costs_anything() {
         .await
         .unwrap_err();
     assert!(!made, "the work was not even made");
-    let text = "order → stock not begun: 4ms left, 5ms is the least that is useful (bound: cap 800ms), outcome: not sent";
+    let text =
+        "order → stock not begun: 4ms left, 5ms is the least that is useful (bound: cap 800ms), outcome: not sent";
     assert_eq!(stopped.to_string(), text);
     assert_eq!((stopped.outcome(), stopped.reason()), (Outcome::NotSent, Reason::InsufficientBudget));
     assert_eq!(recorder.told(), [Told::NotCalled { call: "stock".into(), reason: Reason::InsufficientBudget }]);
