@@ -90,11 +90,8 @@ impl Witness {
     }
 
     /// How much went on after its operation's end, so far.
-    pub(crate) fn ran_on(&self) -> Vec<(String, RanOn, Duration)> {
-        self.all(|seen| match seen {
-            Seen::RanOn { work, because, how_long } => Some((work.to_string(), *because, *how_long)),
-            _ => None,
-        })
+    pub(crate) fn ran_on(&self) -> usize {
+        self.all(|seen| matches!(seen, Seen::RanOn { .. }).then_some(())).len()
     }
 }
 

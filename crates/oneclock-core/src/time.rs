@@ -154,7 +154,7 @@ impl fmt::Display for Legible {
 
 /// Nanoseconds of `span`, saturating: more than 584 years is as good as the end of the clock.
 fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+    span.as_secs().saturating_mul(1_000_000_000).saturating_add(span.subsec_nanos() as u64)
 }
 
 #[cfg(test)]

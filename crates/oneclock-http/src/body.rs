@@ -11,12 +11,14 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
-use oneclock::{Call, Driver, EndOf, Operation};
-use oneclock_core::{Ending, Name, Outcome, Tick};
+use oneclock::{Call, Driver, EndOf, Operation, clock};
+use oneclock_core::{Cause, Deadline, Ending, Name, Outcome, Tick};
 use pin_project_lite::pin_project;
+use tokio::time::Sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::exchange::Exchange;
@@ -39,6 +41,8 @@ pub struct BodyCutOff {
     pub call: Option<Name>,
     /// Why.
     pub ending: Ending,
+    /// What else the person on call needs to know: which clock of a stream it was, or that a stream was not declared.
+    pub hint: Option<String>,
     cancel: h2::Error,
 }
 
@@ -49,6 +53,24 @@ pub struct BodyCutOff {
 pub struct BoundedBody<B> {
     source: Source<B>,
     owner: Option<Owner>,
+    stream: Stream,
+}
+
+/// Whether a body is a stream, and with which clock of its own.
+enum Stream {
+    /// No stream, or none that anybody knows of.
+    No,
+    /// It looks like one, and its route was not declared streaming (contract S2).
+    Undeclared,
+    /// It ends when nothing came for this long.
+    Declared(Box<Quiet>),
+}
+
+/// How long a stream may be quiet, and since when it is.
+struct Quiet {
+    limit: Duration,
+    since: Tick,
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 enum Source<B> {
@@ -104,7 +126,11 @@ where
     /// A body that is there as a whole and belongs to nobody: a refusal.
     pub(crate) fn whole(bytes: Bytes) -> Self {
         let seen = (!bytes.is_empty()).then(|| Ok(Frame::data(bytes)));
-        Self { source: Source::Here(Producer { seen, rest: None, with_the_head: true }), owner: None }
+        Self {
+            source: Source::Here(Producer { seen, rest: None, with_the_head: true }),
+            owner: None,
+            stream: Stream::No,
+        }
     }
 
     /// The body of a response whose head was ready at `now`. Its first frame is looked at.
@@ -113,25 +139,40 @@ where
         driver.operation().sync_scope(|| producer.look(cx));
         if producer.is_over() {
             driver.finish_at(now);
-            return Self { source: Source::Here(producer), owner: None };
+            return Self { source: Source::Here(producer), owner: None, stream: Stream::No };
         }
         match Exchange::current() {
             Some(exchange) => {
                 exchange.answering(driver.operation());
                 let owner = Some(Owner::Response { driver, exchange: Some(exchange) });
-                Self { source: Source::Here(producer), owner }
+                Self { source: Source::Here(producer), owner, stream: Stream::No }
             }
             // Under an accept loop of somebody else's. What is small and whole cannot outlast anything.
             None if producer.is_small_and_whole() => {
                 driver.finish_at(now);
-                Self { source: Source::Here(producer), owner: None }
+                Self { source: Source::Here(producer), owner: None, stream: Stream::No }
             }
             None => {
                 let end = EndOf::new(driver.operation().clone());
                 let source = Source::watched(producer, end);
-                Self { source, owner: Some(Owner::Response { driver, exchange: None }) }
+                Self { source, owner: Some(Owner::Response { driver, exchange: None }), stream: Stream::No }
             }
         }
+    }
+
+    /// The stream behind a head that was ready at `now`, under the operation of the stream and its idle limit.
+    pub(crate) fn stream(body: B, driver: Driver, idle: Duration, now: Tick, cx: &mut Context<'_>) -> Self {
+        let mut body = Self::response(body, driver, now, cx);
+        body.stream = Stream::Declared(Box::new(Quiet { limit: idle, since: now, timer: None }));
+        body
+    }
+
+    /// The same body; if it is cut off, the error says how to declare a stream.
+    pub(crate) fn undeclared_stream(mut self, is_one: bool) -> Self {
+        if is_one {
+            self.stream = Stream::Undeclared;
+        }
+        self
     }
 
     /// The body of an answer whose head came at `now`. Its first frame is looked at.
@@ -140,11 +181,12 @@ where
         producer.look(cx);
         if producer.rest.is_none() && !matches!(producer.seen, Some(Err(_))) {
             call.close_at(outcome, now);
-            return Self { source: Source::Here(producer), owner: None };
+            return Self { source: Source::Here(producer), owner: None, stream: Stream::No };
         }
         call.enter_at(oneclock_core::Stage::Body, now);
         let end = EndOf::or_at(call.operation().clone(), call.deadline());
-        Self { source: Source::watched(producer, end), owner: Some(Owner::Answer { call: Box::new(call), outcome }) }
+        let owner = Some(Owner::Answer { call: Box::new(call), outcome });
+        Self { source: Source::watched(producer, end), owner, stream: Stream::No }
     }
 
     /// Whether the frame that was looked at ends the body, so that nothing is missing (contract X1).
@@ -201,7 +243,14 @@ where
                 (polled, watched.producer.is_over())
             }
         };
-        let frame = ready!(polled);
+        let Poll::Ready(frame) = polled else {
+            ready!(this.stream.poll_quiet(cx));
+            // Nothing came for too long: the end of the stream's operation, as its total limit would be.
+            let Some(Owner::Response { driver, .. }) = &this.owner else { return Poll::Pending };
+            driver.operation().end(Cause::Deadline);
+            return Poll::Ready(driver.operation().ending().and_then(|ending| this.cut_off(ending)));
+        };
+        this.stream.went_on();
         match &frame {
             Some(Ok(_)) if !over => {}
             Some(Ok(_)) => this.finish(),
@@ -253,7 +302,7 @@ impl<B> BoundedBody<B> {
 
     fn cut_off(&mut self, ending: Ending) -> Option<Result<Frame<Bytes>, BoxError>> {
         let owner = self.owner.take()?;
-        let error = owner.cut_off(ending);
+        let error = owner.cut_off(ending, self.stream.hint());
         self.empty();
         Some(Err(Box::new(error)))
     }
@@ -281,6 +330,46 @@ impl<B> Drop for BoundedBody<B> {
 impl<B> fmt::Debug for BoundedBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BoundedBody").finish_non_exhaustive()
+    }
+}
+
+// === Stream ===
+
+impl Stream {
+    /// Ready when nothing came for too long.
+    fn poll_quiet(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Self::Declared(quiet) = self else { return Poll::Pending };
+        let end = Deadline::after(quiet.since, quiet.limit);
+        let due = clock::instant(end);
+        let timer = quiet.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
+        while !end.is_past(clock::now()) {
+            ready!(timer.as_mut().poll(cx));
+            timer.as_mut().reset(due); // fired within its grain
+        }
+        Poll::Ready(())
+    }
+
+    /// A frame came.
+    fn went_on(&mut self) {
+        if let Self::Declared(quiet) = self {
+            quiet.since = clock::now();
+            quiet.timer = None;
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::No => None,
+            Self::Undeclared => Some(
+                "an event stream needs a route that is declared so: .route(\"/events\", |limits| limits.streaming(idle, \
+                 total))"
+                    .to_owned(),
+            ),
+            Self::Declared(quiet) => {
+                let was_quiet = clock::now().since(quiet.since) >= quiet.limit;
+                Some(format!("it was the {} limit of the stream", if was_quiet { "idle" } else { "total" }))
+            }
+        }
     }
 }
 
@@ -437,19 +526,19 @@ impl Owner {
         }
     }
 
-    fn cut_off(self, ending: Ending) -> BodyCutOff {
+    fn cut_off(self, ending: Ending, hint: Option<String>) -> BodyCutOff {
         let cancel = h2::Error::from(h2::Reason::CANCEL);
         match self {
             Self::Response { driver, exchange } => {
                 if let Some(exchange) = exchange {
                     exchange.answered(); // hyper sees the error below and ends the exchange itself
                 }
-                BodyCutOff { operation: driver.operation().name().clone(), call: None, ending, cancel }
+                BodyCutOff { operation: driver.operation().name().clone(), call: None, ending, hint, cancel }
             }
             Self::Answer { mut call, .. } => {
                 call.cut_off(ending);
                 let operation = call.operation().name().clone();
-                BodyCutOff { operation, call: Some(call.name().clone()), ending, cancel }
+                BodyCutOff { operation, call: Some(call.name().clone()), ending, hint, cancel }
             }
         }
     }
@@ -482,7 +571,7 @@ where
             && let Some(ending) = operation.ending()
         {
             let cancel = h2::Error::from(h2::Reason::CANCEL);
-            let cut = BodyCutOff { operation: operation.name().clone(), call: None, ending, cancel };
+            let cut = BodyCutOff { operation: operation.name().clone(), call: None, ending, hint: None, cancel };
             *this.operation = None;
             if let Some(waited_for) = this.waited_for {
                 waited_for.store(true, Ordering::Relaxed);
@@ -510,8 +599,12 @@ where
 impl fmt::Display for BodyCutOff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.call {
-            Some(call) => write!(f, "{} → {call}: the answer's body was cut off: {}", self.operation, self.ending),
-            None => write!(f, "{}: the body was cut off: {}", self.operation, self.ending),
+            Some(call) => write!(f, "{} → {call}: the answer's body was cut off: {}", self.operation, self.ending)?,
+            None => write!(f, "{}: the body was cut off: {}", self.operation, self.ending)?,
+        }
+        match &self.hint {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
         }
     }
 }

@@ -177,6 +177,11 @@ impl Problem {
         self
     }
 
+    /// The same under the status with which it leaves, which a layer below may have set.
+    pub(crate) fn at_status(self, status: StatusCode) -> Self {
+        Self { status: status.as_u16(), ..self }
+    }
+
     /// The reason, if it is one of the contract's.
     pub fn reason(&self) -> Option<Reason> {
         self.reason

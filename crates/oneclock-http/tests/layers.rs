@@ -273,6 +273,67 @@ async fn x8_a_body_that_nobody_polls_loses_its_producer_at_the_deadline() {
     assert!(error.to_string().contains("out of time"), "{error}");
 }
 
+/// Contract S2: the budget covers the establishment; idle and total are clocks of their own.
+mod s2_streams {
+    use super::*;
+
+    fn streaming() -> IngressLayer {
+        let policy = Policy::named("events")
+            .when_absent(ms(300))
+            .route("/events", |limits| limits.streaming(ms(1_000), ms(5_000)))
+            .build()
+            .expect("fits");
+        IngressLayer::new(policy).route_by(|_| Some("/events"))
+    }
+
+    /// When a stream with a frame each `every` ms ended, and with which error.
+    async fn ends(every: u64) -> (Duration, String) {
+        let service = ServiceBuilder::new().layer(streaming()).service_fn(move |_: Request<Upload<Text>>| async move {
+            Ok::<_, Infallible>(Response::new(Frames::new(std::iter::repeat_n((every, b"x".as_slice()), 1_000))))
+        });
+        let began = clock::now();
+        let response = service.oneshot(asking(&[])).await.expect("infallible");
+        assert_eq!(response.status(), 200);
+        let error = response.into_body().collect().await.expect_err("a stream without an end");
+        (clock::now().since(began), error.to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lively_stream_lives_to_its_total_limit() {
+        let (after, error) = ends(400).await;
+        assert_eq!(after, ms(5_000));
+        assert!(error.contains("the total limit of the stream"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_stream_ends_at_its_idle_limit() {
+        let (after, error) = ends(1_500).await;
+        assert_eq!(after, ms(1_000));
+        assert!(error.contains("the idle limit of the stream"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_establishment_has_the_budget() {
+        let service = ServiceBuilder::new().layer(streaming()).service_fn(|_: Request<Upload<Text>>| async {
+            tokio::time::sleep(ms(400)).await;
+            done("too late")
+        });
+        assert_eq!(service.oneshot(asking(&[])).await.expect("infallible").status(), 504);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_undeclared_event_stream_is_cut_and_the_error_says_how_to_declare_it() {
+        let service = ServiceBuilder::new().layer(layer()).service_fn(|_: Request<Upload<Text>>| async {
+            let mut response = Response::new(Frames::new(std::iter::repeat_n((50, b"x".as_slice()), 1_000)));
+            response.headers_mut().insert("content-type", http::HeaderValue::from_static("text/event-stream"));
+            Ok::<_, Infallible>(response)
+        });
+        let response = service.oneshot(asking(&[])).await.expect("infallible");
+        let error = response.into_body().collect().await.expect_err("cut at 800 ms");
+        assert!(error.to_string().contains("limits.streaming(idle, total)"), "{error}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn i6_a_dropped_request_ends_its_children_with_its_cause() {
     let runs = Runs::default();

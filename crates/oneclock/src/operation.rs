@@ -55,6 +55,8 @@ pub enum Kind {
     Detached,
     /// A step that runs to its end under its own bound although its caller left.
     MustFinish,
+    /// The stream behind the head of a request on a route that was declared streaming.
+    Stream,
 }
 
 /// What operations hand down to those that they begin.
@@ -208,6 +210,12 @@ impl Operation {
     /// A new operation that shares nothing with this one but who observes it.
     pub(crate) fn detached(&self, name: Name, budget: Duration) -> Self {
         self.apart(name, Kind::Detached, budget, false)
+    }
+
+    /// The operation of the stream behind this request's head, which has a total limit of its own (contract S2). For
+    /// layers.
+    pub fn begin_stream(&self, total: Duration) -> Driver {
+        Driver { operation: self.apart(self.0.name.clone(), Kind::Stream, total, true) }
     }
 
     fn apart(&self, name: Name, kind: Kind, budget: Duration, driven: bool) -> Self {
@@ -628,7 +636,7 @@ impl Inner {
     /// step that must finish only remembers its shutdown, for who owns its tasks (contract X10).
     fn ending_shutdown(&self) -> Option<&Shutdown> {
         match self.kind {
-            Kind::Request | Kind::Child => self.context.shutdown.as_ref(),
+            Kind::Request | Kind::Child | Kind::Stream => self.context.shutdown.as_ref(),
             Kind::Begun | Kind::Detached => Some(self.context.shutdown.as_ref().unwrap_or_else(|| Shutdown::process())),
             Kind::MustFinish => None,
         }

@@ -3,14 +3,15 @@
 //! Counts only, so that a long run holds no more than a short one. What a handler cannot know, the doorkeeper sees: a
 //! middleware around the ingress layer, which is there when a request is over, whichever way.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use oneclock::Operation;
 use oneclock::events::{Event, Observer};
 use oneclock::operation::Kind;
-use oneclock_core::Cause;
+use oneclock_core::{Cause, Outcome};
 
 use super::Row;
 
@@ -37,6 +38,9 @@ pub(super) struct Record {
     witness: Arc<Witness>,
     operation: OnceLock<Operation>,
     handled: Mutex<Handled>,
+    pub(super) dbg: OnceLock<String>,
+    /// Its body is that of a call, which can fail while there is time.
+    passes_on: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,8 +126,9 @@ impl Witness {
             Row::new(
                 "calls begun",
                 seen.of("begun", "inventory"),
-                told.of("called", "inventory") + told.of("not called", "inventory"),
+                told.of("called", "inventory") + told.of("not called", "inventory") - told.of("told twice", "inventory"),
             ),
+            Row::new("calls told as made and as not made", 0, told.of("told twice", "inventory")),
             Row::new("children begun", seen.of("begun", "child"), work("child")),
             Row::new("closures begun", seen.of("begun", "closure"), work("closure")),
             Row::new("steps begun", seen.of("begun", "step"), work("step")),
@@ -147,6 +152,7 @@ impl Observer for Witness {
             return;
         }
         let told = &self.told;
+        let mut not_called = NOT_CALLED.take();
         match event {
             Event::Arrived(arrived) => told.add("arrived", arrived.operation.as_str()),
             Event::Refused(refusal) => told.add("refused", refusal.operation.as_str()),
@@ -155,12 +161,28 @@ impl Observer for Witness {
                 told.add("ended", &format!("{} {end}", ended.operation));
             }
             Event::Ended(ended) => told.add("part ended", ended.operation.as_str()),
-            Event::Called(called) => told.add("called", called.call.as_str()),
-            Event::NotCalled { call, .. } => told.add("not called", call.as_str()),
+            Event::Called(called) => {
+                told.add("called", called.call.as_str());
+                if std::mem::replace(&mut not_called, false) && called.outcome == Outcome::NotSent {
+                    told.add("told twice", called.call.as_str());
+                }
+            }
+            Event::NotCalled { call, .. } => {
+                told.add("not called", call.as_str());
+                not_called = true;
+            }
             Event::Panicked { .. } => told.add("panicked", ""),
             _ => {}
         }
+        if matches!(event, Event::NotCalled { .. }) {
+            NOT_CALLED.set(not_called);
+        }
     }
+}
+
+thread_local! {
+    /// Whether the last event of this thread said that a call was not made.
+    static NOT_CALLED: Cell<bool> = const { Cell::new(false) };
 }
 
 fn name(cause: Option<Cause>) -> &'static str {
@@ -195,7 +217,8 @@ impl Record {
             service,
             witness: Arc::clone(witness),
             operation: OnceLock::new(),
-            handled: Mutex::new(Handled::NotStarted),
+            dbg: OnceLock::new(), handled: Mutex::new(Handled::NotStarted),
+            passes_on: AtomicBool::new(false),
         })
     }
 
@@ -206,9 +229,15 @@ impl Record {
         Handling { record: Arc::clone(self), finished: false }
     }
 
+    /// The answer's body will be that of a call.
+    pub(super) fn passes_on(&self) {
+        self.passes_on.store(true, Ordering::Relaxed);
+    }
+
     /// The request is over, and everything of it is dropped. `own` says whether the answer was the handler's.
     pub(super) fn over(&self, answer: Answer, own: bool) {
         let handled = *self.handled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(d) = self.dbg.get() { eprintln!("OVER {d} {handled:?} {answer:?} own {own} {:?} {:?}", self.operation.get().map(|o| o.ending().map(|e| (e.cause, e.stage))), self.operation.get().map(|o| (o.bound().limit, o.remaining()))); }
         let Some(operation) = self.operation.get() else {
             self.witness.saw("refused", self.service);
             return;
@@ -218,7 +247,8 @@ impl Record {
         let wrong = match (handled, answer, cause) {
             (Handled::NotStarted | Handled::Running, ..) => Some("a handler outlived its request"),
             (Handled::Dropped, Answer::Whole, None) => Some("answered for a handler that was dropped, and not ended"),
-            (_, Answer::Failed | Answer::None, None) => Some("cut off, and not ended"),
+            (_, Answer::None, None) => Some("dropped before its answer, and not ended"),
+            (_, Answer::Failed, None) if !self.passes_on.load(Ordering::Relaxed) => Some("cut off, and not ended"),
             (_, Answer::Whole, Some(Cause::CallerGone)) if own => Some("delivered to a caller that was gone"),
             _ => None,
         };

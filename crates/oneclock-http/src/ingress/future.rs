@@ -8,15 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response, header};
 use http_body::Body;
 use oneclock::operation::Spending;
 use oneclock::{Driver, EndOf, Ended, Operation, clock};
+use oneclock_core::ingress::Coverage;
 use oneclock_core::{Cause, Ending, Reason, Stage, Trust};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::body::{BoundedBody, BoxError, Upload};
+use crate::names;
 use crate::problem::Problem;
 
 pin_project! {
@@ -66,6 +68,7 @@ pin_project! {
 pub(super) struct Answering {
     pub(super) trust: Trust,
     pub(super) grpc: bool,
+    pub(super) coverage: Coverage,
 }
 
 // === IngressFuture ===
@@ -80,7 +83,7 @@ where
             end: None,
             driver: None,
             waited_for: None,
-            answering: Answering { trust: Trust::Outside, grpc: false },
+            answering: Answering { trust: Trust::Outside, grpc: false, coverage: Coverage::Unary },
             answer: PhantomData,
         }
     }
@@ -216,11 +219,22 @@ impl Answering {
         let (mut head, body) = response.into_parts();
         if let Some(problem) = head.extensions.remove::<Problem>() {
             driver.finish_at(now);
-            return self.problem(&problem).map(BoundedBody::whole);
+            return self.rewritten(head, problem).map(BoundedBody::whole);
         }
         let operation = driver.operation().clone();
         let Some(ending) = operation.ending_at(now) else {
-            return Response::from_parts(head, BoundedBody::response(body, driver, now, cx));
+            let body = match self.coverage {
+                Coverage::Unary => {
+                    let undeclared = is_event_stream(&head.headers);
+                    BoundedBody::response(body, driver, now, cx).undeclared_stream(undeclared)
+                }
+                Coverage::Streaming { idle, total } => {
+                    let stream = operation.begin_stream(total);
+                    driver.finish_at(now); // the budget covered the establishment
+                    BoundedBody::stream(body, stream, idle, now, cx)
+                }
+            };
+            return Response::from_parts(head, body);
         };
         if uploading && ending.cause == Cause::Deadline {
             // What the handler says now, it says because the upload was cut off.
@@ -236,6 +250,17 @@ impl Answering {
         Response::from_parts(head, body)
     }
 
+    /// A handler's problem, written for this caller. Everything else about the response stays as the layers below made it.
+    fn rewritten(self, mut head: http::response::Parts, problem: Problem) -> Response<Bytes> {
+        let (written, body) = self.problem(&problem.at_status(head.status)).into_parts();
+        for stale in [header::CONTENT_LENGTH, header::CONTENT_ENCODING, header::RETRY_AFTER, names::REASON] {
+            head.headers.remove(stale);
+        }
+        head.headers.extend(written.headers);
+        head.status = written.status;
+        Response::from_parts(head, body)
+    }
+
     /// The end came first.
     fn ended(self, driver: &Driver, ending: Ending, started: bool, uploading: bool) -> Response<Bytes> {
         let ended = Ended::of(driver.operation(), ending);
@@ -248,6 +273,10 @@ impl Answering {
         };
         self.problem(&Problem::ended(&ended, reason))
     }
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"))
 }
 
 fn is_waiting(waited_for: Option<&Arc<AtomicBool>>) -> bool {

@@ -59,7 +59,7 @@ where
         let limits = config.policy.limits(config.route.and_then(|route| route(request.extensions())));
         let platform = config.platform.as_ref().and_then(|limit| limit()).map(|left| Deadline::after(now, left));
         let said = config.fields.read(request.headers(), trust);
-        let answering = Answering { trust, grpc: said.grpc };
+        let answering = Answering { trust, grpc: said.grpc, coverage: limits.coverage() };
         let decision = limits.decide(&Arriving { reading: said.reading, trust, arrived, now, platform });
 
         let accepted = match decision {
@@ -76,7 +76,7 @@ where
             return IngressFuture::refused(answering.problem(&Problem::shutting_down(remaining)));
         }
 
-        let within = request.extensions().get::<Operation>().cloned(); // an outer layer decided already: only shorten
+        let within = Operation::current(); // an outer layer decided already, or a caller in this process: only shorten
         let name = config.policy.name().clone();
         let driver = Operation::arrive(name, arrived, accepted.budget, within, shutdown, config.observer.clone());
         let operation = driver.operation();
@@ -86,7 +86,6 @@ where
         if said.any && trust == Trust::Outside {
             config.fields.strip(request.headers_mut());
         }
-        request.extensions_mut().insert(operation.clone());
         let (head, body) = request.into_parts();
         let (upload, waited_for) = Upload::new(body, operation);
         let request = Request::from_parts(head, upload);
