@@ -1,7 +1,12 @@
 //! A small edition of the soak, for every day; and one that loses events, to see that the counts would notice.
 
+use std::time::Duration;
+
+use oneclock::Operation;
+
 use crate::alone;
 use crate::load::{self, Report, Settings};
+use crate::told::{Said, Told};
 
 async fn run(settings: Settings) -> Report {
     load::run(settings, |_| {}).await.unwrap()
@@ -27,4 +32,17 @@ async fn a_lost_event_would_be_noticed() {
     }
     let report = run(Settings { loses_one_in: 100, ..Settings::new(500, 2) }).await;
     assert!(report.mismatches().len() > 3, "{report}");
+}
+
+/// What the soak counts as told as made and as not made: too little is left to be told once the call has begun.
+#[tokio::test]
+async fn e2_a_call_that_is_not_made_is_told_once() {
+    let peer = oneclock_test::peer::echo_headers(oneclock_test::Protocol::Http1).unwrap();
+    let client = oneclock_http::Client::builder("inventory", peer.url());
+    let client = client.min_useful(Duration::ZERO).cap(Duration::from_micros(600)).build().unwrap();
+    let told = Told::new();
+    let op = Operation::begin("order", Duration::from_secs(1)).observed_by(std::sync::Arc::new(told.clone()));
+    op.run(client.get("/stock")).await.unwrap().expect_err("below one unit of its field");
+    let about_it = told.all().into_iter().filter(|said| said.is_called() || *said == Said::NotCalled).count();
+    assert_eq!((about_it, peer.connections()), (1, 0), "{:#?}", told.all());
 }

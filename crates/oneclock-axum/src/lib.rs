@@ -95,9 +95,7 @@ impl<S: Sync> FromRequestParts<S> for Op {
     type Rejection = NoOperation;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NoOperation> {
-        // The extension first: it is there also when the request was moved to another task.
-        let operation = parts.extensions.get::<Operation>().cloned().or_else(Operation::current);
-        operation.map(Self).ok_or(NoOperation)
+        oneclock_http::Destination::operation_of(&parts.extensions).map(Self).ok_or(NoOperation)
     }
 }
 

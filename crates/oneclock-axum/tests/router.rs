@@ -90,6 +90,83 @@ async fn a_problem_from_a_handler_is_written_in_full_for_a_trusted_caller() {
     assert!(!text(outside).await.contains("report"));
 }
 
+/// Whatever wraps it, a step that our clock stopped makes a 504, and never a 502 or a 500.
+mod a_stop_is_found_behind_any_wrapper {
+    use super::*;
+    use oneclock::{Ended, Operation};
+
+    #[derive(Debug, thiserror::Error)]
+    enum App {
+        #[error(transparent)]
+        Stopped(#[from] Ended),
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("could not price the cart")]
+    struct WithContext(#[source] Box<dyn std::error::Error + Send + Sync>);
+
+    async fn ended() -> Ended {
+        let op = Operation::begin("step", ms(1));
+        op.run(std::future::pending::<()>()).await.expect_err("for ever")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_itself_transparent_or_with_context() {
+        let ended = ended().await;
+        let boxed = |error: Ended| -> Box<dyn std::error::Error + Send + Sync> { Box::new(error) };
+        let problems = [
+            Problem::from(ended.clone()),
+            Problem::of(App::from(ended.clone())),
+            Problem::of(WithContext(boxed(ended.clone()))),
+            Problem::of(WithContext(Box::new(App::from(ended)))),
+            Problem::of(std::io::Error::other("disk full")),
+        ];
+        assert_eq!(problems.map(|problem| problem.0.status()), [504, 504, 504, 504, 500]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn in_a_part_and_in_a_step() {
+        let op = Operation::begin("order", ms(1_000));
+        let part = op.fan_out().required("a", |_| async { Err::<(), _>(App::from(ended().await)) }).await;
+        assert_eq!(Problem::from(part.expect_err("failed")).0.status(), 504);
+        let step = op.must_finish("b", ms(500), async { Err::<(), _>(App::from(ended().await)) }).await;
+        assert_eq!(Problem::from(step.expect_err("failed")).0.status(), 504);
+        let boxed = async { Err::<(), Box<dyn std::error::Error + Send + Sync>>("no".into()) };
+        let step = op.must_finish("c", ms(500), boxed).await;
+        assert_eq!(Problem::from(step.expect_err("failed")).0.status(), 500);
+    }
+}
+
+/// What the layers below made of the head stays: cookies, CORS, a status of their own.
+#[tokio::test(start_paused = true)]
+async fn a_rewritten_problem_keeps_the_rest_of_its_head() {
+    let policy = Policy::named("order").build().expect("fits");
+    let handler = || async {
+        let problem = Problem::with_status(StatusCode::NOT_FOUND, "no such cart").detail("cart 7 was emptied");
+        (StatusCode::GONE, [("set-cookie", "a=b")], problem)
+    };
+    let app = Router::new().route("/", get(handler)).layer(policy.layer().trust(Trust::Inside));
+    let response = ask(app, "/", None).await;
+    assert_eq!(response.status(), StatusCode::GONE);
+    assert_eq!(response.headers()["set-cookie"], "a=b");
+    let text = text(response).await;
+    assert!(text.contains("\"status\":410") && text.contains("cart 7 was emptied"), "{text}");
+}
+
+/// axum's own middleware stands below the layer, and optional extraction works on both sides of it.
+#[tokio::test(start_paused = true)]
+async fn middleware_from_a_function_works_below_the_layer() {
+    use axum::middleware::{Next, from_fn};
+    let policy = Policy::named("order").when_absent(ms(800)).build().expect("fits");
+    let left =
+        |op: Option<Op>| async move { op.map_or("none".to_owned(), |op| op.remaining().as_millis().to_string()) };
+    let pass = async |request: axum::extract::Request, next: Next| next.run(request).await;
+    let stack = tower::ServiceBuilder::new().layer(policy.layer()).layer(from_fn(pass));
+    let app = Router::new().route("/", get(left)).layer(stack);
+    assert_eq!(text(ask(app, "/", None).await).await, "800");
+    assert_eq!(text(ask(Router::new().route("/", get(left)), "/", None).await).await, "none");
+}
+
 #[tokio::test(start_paused = true)]
 async fn v14_a_body_that_stalls_is_cut_at_the_deadline_and_never_looks_complete() {
     let start = oneclock::clock::now();

@@ -121,7 +121,10 @@ const fn cut_off_at(stage: Stage) -> Outcome {
 
 const fn answered(status: u16, reason: Option<Reason>, reads_only: bool) -> Outcome {
     let unknown = Outcome::Unknown { stage: Stage::Wait };
-    if let Some(reason) = reason {
+    // A reason that does not come with its own status was copied from somewhere, and says nothing about this answer.
+    if let Some(reason) = reason
+        && reason.http_status() == status
+    {
         return match reason {
             Reason::Shed | Reason::ExpiredBeforeStart | Reason::InsufficientBudget | Reason::Shutdown => {
                 Outcome::Rejected
@@ -146,6 +149,10 @@ const fn answered(status: u16, reason: Option<Reason>, reads_only: bool) -> Outc
         }
         501.. => unknown,
         400..=499 => Outcome::Failed,
+        // 303 tells of something done, 304 of something read; 307 and 308 ask for it to be sent elsewhere, undone.
+        303 | 304 => Outcome::Applied,
+        307 | 308 => Outcome::Failed,
+        300..=399 => unknown,
         _ => Outcome::Applied,
     }
 }
@@ -192,6 +199,8 @@ mod tests {
         answers(504, Some(Reason::Deadline), UNKNOWN);
         answers(504, Some(Reason::Cap), UNKNOWN);
         answers(503, Some(Reason::ShutdownMidway), UNKNOWN);
+        answers(200, Some(Reason::Shed), Outcome::Applied); // a reason copied from another answer
+        answers(502, Some(Reason::Shed), UNKNOWN);
     }
 
     #[test]
@@ -204,7 +213,10 @@ mod tests {
             answers(status, None, Outcome::Failed);
         }
         answers(200, None, Outcome::Applied);
-        answers(304, None, Outcome::Applied);
+        for (status, want) in [(301, UNKNOWN), (303, Outcome::Applied), (304, Outcome::Applied), (307, Outcome::Failed)]
+        {
+            answers(status, None, want);
+        }
         let read = outcome(Seen::Answer { status: 500, reason: None }, true);
         assert_eq!(read, Outcome::Failed, "a read that failed did nothing");
     }

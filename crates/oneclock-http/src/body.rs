@@ -8,7 +8,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -97,7 +97,7 @@ struct Watched<B> {
 /// Who is told when the body is over, from its drop if need be.
 enum Owner {
     /// A response of ours; the operation's work is done when all of it is handed over.
-    Response { driver: Driver, exchange: Option<Exchange> },
+    Response { driver: Driver, exchange: Option<(Exchange, u64)> },
     /// An answer to a call of ours, and what its head said of the far side.
     /// Boxed, so that a body that needs none of this is small: it is moved several times.
     Answer { call: Box<Call>, outcome: Outcome },
@@ -112,7 +112,30 @@ pin_project! {
         #[pin]
         body: B,
         operation: Option<Operation>, // none: there is no body
-        waited_for: Option<Arc<AtomicBool>>,
+        waited_for: Option<Arc<AtomicU8>>,
+    }
+
+    impl<B> PinnedDrop for Upload<B> {
+        fn drop(this: Pin<&mut Self>) {
+            // Given up, and not because it was cut off: the handler waits for it no longer.
+            if let Some(waited_for) = &this.waited_for {
+                let _ = waited_for.compare_exchange(Waits::YES, Waits::NO, Ordering::Relaxed, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Whether a handler waits for its upload.
+pub(crate) struct Waits;
+
+impl Waits {
+    const NO: u8 = 0;
+    const YES: u8 = 1;
+    /// It did when the upload was cut off.
+    const CUT_OFF: u8 = 2;
+
+    pub(crate) fn now(waited_for: Option<&Arc<AtomicU8>>) -> bool {
+        waited_for.is_some_and(|waits| waits.load(Ordering::Relaxed) != Self::NO)
     }
 }
 
@@ -143,8 +166,8 @@ where
         }
         match Exchange::current() {
             Some(exchange) => {
-                exchange.answering(driver.operation());
-                let owner = Some(Owner::Response { driver, exchange: Some(exchange) });
+                let turn = exchange.answering(driver.operation());
+                let owner = Some(Owner::Response { driver, exchange: Some((exchange, turn)) });
                 Self { source: Source::Here(producer), owner, stream: Stream::No }
             }
             // Under an accept loop of somebody else's. What is small and whole cannot outlast anything.
@@ -189,12 +212,17 @@ where
         Self { source: Source::watched(producer, end), owner, stream: Stream::No }
     }
 
-    /// Whether the frame that was looked at ends the body, so that nothing is missing (contract X1).
-    pub(crate) fn is_whole(&self) -> bool {
-        match &self.source {
-            Source::Here(producer) => producer.rest.is_none(),
-            Source::Watched { .. } => false,
-        }
+    /// The body, if all of it is there now: nothing is missing, so a head that is late can be delivered (contract X1). It
+    /// belongs to nobody. What is larger than one piece is not taken for that: it would still have to be written in time.
+    pub(crate) fn whole_now(body: B, cx: &mut Context<'_>) -> Option<Self> {
+        let mut producer = Producer::new(body);
+        producer.look(cx);
+        producer.with_the_head.then(|| Self { source: Source::Here(producer), owner: None, stream: Stream::No })
+    }
+
+    /// The body of a response that has none on the wire (to HEAD, or by its status). Nobody reads it.
+    pub(crate) fn unread(body: B) -> Self {
+        Self { source: Source::Here(Producer::new(body)), owner: None, stream: Stream::No }
     }
 }
 
@@ -293,8 +321,13 @@ impl<B> BoundedBody<B> {
 
     fn fail(&mut self) {
         match self.owner.take() {
-            // Our own producer failed: the work is over, though not well.
-            Some(owner @ Owner::Response { .. }) => owner.finish(),
+            // Our own producer failed: the work is over, and it was not done.
+            Some(owner @ Owner::Response { .. }) => {
+                if let Owner::Response { driver, .. } = &owner {
+                    driver.operation().end(Cause::CalledOff);
+                }
+                owner.finish();
+            }
             // Dropped unclosed, a call in stage body has an unknown outcome.
             Some(Owner::Answer { .. }) | None => {}
         }
@@ -302,8 +335,8 @@ impl<B> BoundedBody<B> {
 
     fn cut_off(&mut self, ending: Ending) -> Option<Result<Frame<Bytes>, BoxError>> {
         let owner = self.owner.take()?;
+        self.empty(); // first, so that the guards of what produced it have closed what they opened
         let error = owner.cut_off(ending, self.stream.hint());
-        self.empty();
         Some(Err(Box::new(error)))
     }
 
@@ -320,10 +353,14 @@ impl<B> BoundedBody<B> {
 
 impl<B> Drop for BoundedBody<B> {
     fn drop(&mut self) {
-        // The operation ends before what produces the body is dropped, so that everything below learns the cause.
-        if let Some(owner) = self.owner.take() {
-            owner.abandon();
+        let Some(owner) = self.owner.take() else { return };
+        // The operation ends before what produces the body is dropped, so that everything below learns the cause, and its
+        // event is sent after that, so that its ledger is complete.
+        if let Owner::Response { driver, .. } = &owner {
+            driver.abandon();
         }
+        self.empty();
+        owner.abandon();
     }
 }
 
@@ -500,8 +537,8 @@ impl Owner {
     fn finish(self) {
         match self {
             Self::Response { driver, exchange } => {
-                if let Some(exchange) = exchange {
-                    exchange.answered();
+                if let Some((exchange, turn)) = exchange {
+                    exchange.answered(turn);
                 }
                 driver.finish();
             }
@@ -514,8 +551,8 @@ impl Owner {
         match self {
             Self::Response { driver, exchange } => {
                 drop(driver);
-                if let Some(exchange) = exchange {
-                    exchange.answered();
+                if let Some((exchange, turn)) = exchange {
+                    exchange.answered(turn);
                 }
             }
             // Left unread by choice, the head's word stands. Cut off, nothing is certain.
@@ -530,8 +567,8 @@ impl Owner {
         let cancel = h2::Error::from(h2::Reason::CANCEL);
         match self {
             Self::Response { driver, exchange } => {
-                if let Some(exchange) = exchange {
-                    exchange.answered(); // hyper sees the error below and ends the exchange itself
+                if let Some((exchange, turn)) = exchange {
+                    exchange.answered(turn); // hyper sees the error below and ends the exchange itself
                 }
                 BodyCutOff { operation: driver.operation().name().clone(), call: None, ending, hint, cancel }
             }
@@ -547,11 +584,11 @@ impl Owner {
 // === Upload ===
 
 impl<B: Body> Upload<B> {
-    pub(crate) fn new(body: B, operation: &Operation) -> (Self, Option<Arc<AtomicBool>>) {
+    pub(crate) fn new(body: B, operation: &Operation) -> (Self, Option<Arc<AtomicU8>>) {
         if body.is_end_stream() {
             return (Self { body, operation: None, waited_for: None }, None);
         }
-        let waited_for = Arc::new(AtomicBool::new(false));
+        let waited_for = Arc::new(AtomicU8::new(Waits::NO));
         let upload = Self { body, operation: Some(operation.clone()), waited_for: Some(Arc::clone(&waited_for)) };
         (upload, Some(waited_for))
     }
@@ -574,13 +611,14 @@ where
             let cut = BodyCutOff { operation: operation.name().clone(), call: None, ending, hint: None, cancel };
             *this.operation = None;
             if let Some(waited_for) = this.waited_for {
-                waited_for.store(true, Ordering::Relaxed);
+                let (yes, cut_off) = (Waits::YES, Waits::CUT_OFF);
+                let _ = waited_for.compare_exchange(yes, cut_off, Ordering::Relaxed, Ordering::Relaxed);
             }
             return Poll::Ready(Some(Err(Box::new(cut))));
         }
         let polled = this.body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)));
         if let Some(waited_for) = this.waited_for {
-            waited_for.store(polled.is_pending(), Ordering::Relaxed);
+            waited_for.store(if polled.is_pending() { Waits::YES } else { Waits::NO }, Ordering::Relaxed);
         }
         polled
     }

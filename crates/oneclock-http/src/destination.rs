@@ -5,11 +5,13 @@
 //! answer. Contract C1, C5, C6, E2 to E7, R8, X2.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Context;
 use std::time::Duration;
 
-use http::{HeaderMap, Method, Response};
+use http::{Extensions, HeaderMap, Method, Response};
 use http_body::Body;
+use oneclock::events::{self, Event};
 use oneclock::{Call, NotBegun, Operation, WhyNot, clock};
 use oneclock_core::effect::{self, Seen};
 use oneclock_core::wire::{Conventions, writes};
@@ -22,6 +24,9 @@ use crate::names;
 
 /// The most that a call may spend where neither its destination's cap nor an operation says how much.
 pub const DEFAULT_CAP: Duration = Duration::from_secs(10);
+
+/// What errors and events call the operation of a call that has none.
+const NO_OPERATION: Name = Name::literal("(no operation)");
 
 /// Something we call. Cheap to clone. It holds limits, not deadlines: those are made per call (contract C5).
 ///
@@ -45,6 +50,7 @@ struct Rules {
     trust: Trust,
     without_operation: WithoutOperation,
     enforces_keys: bool,
+    warned: Arc<AtomicBool>,
 }
 
 /// Builds a [`Destination`].
@@ -76,6 +82,7 @@ impl Destination {
             trust: Trust::Outside,
             without_operation: WithoutOperation::Warn,
             enforces_keys: false,
+            warned: Arc::default(),
         })
     }
 
@@ -87,6 +94,13 @@ impl Destination {
     /// Whether it was declared to enforce idempotency keys (contract R7).
     pub fn enforces_keys(&self) -> bool {
         self.0.enforces_keys
+    }
+
+    /// The operation that a request spends from: the current one, else the one that was put into its extensions before it
+    /// was moved to another task (see [`CarryLayer`](crate::CarryLayer)). The current one comes first, since it may have
+    /// less: a request that is passed on carries the operation that it arrived with.
+    pub fn operation_of(extensions: &Extensions) -> Option<Operation> {
+        Operation::current().or_else(|| extensions.get::<Operation>().cloned())
     }
 
     /// Begins a call from `operation`, else from the current one, else as [`WithoutOperation`] says.
@@ -116,7 +130,7 @@ impl Destination {
                 Duration::ZERO => WhyNot::Refused(Refused::Expired { bound: call.budget().bound }),
                 remaining => WhyNot::BelowTheUnit { remaining },
             };
-            NotBegun::told(call.operation(), self.0.name.clone(), why)
+            NotBegun::of(call.operation().name().clone(), self.0.name.clone(), why) // the call's own event tells of it
         })
     }
 
@@ -138,22 +152,22 @@ impl Destination {
         B: Body + Unpin + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let (head, body) = response.into_parts();
+        let (mut head, body) = response.into_parts();
         let outcome = effect::outcome(self.seen(&head), reads_only(method));
+        if self.0.trust == Trust::Outside {
+            head.headers.remove(names::REASON); // not theirs to give, and not to be passed on as ours
+        }
         let now = clock::now();
-        match call.ending_at(now) {
-            None => Ok(Response::from_parts(head, BoundedBody::answer(body, call, outcome, now, cx))),
-            Some(ending) => {
-                let error = call.cut_off(ending);
-                let operation = call.operation().clone();
-                let deadline = call.deadline();
-                let body = BoundedBody::answer(body, call, outcome, now, cx);
-                if !body.is_whole() {
-                    return Err(error.into());
-                }
-                operation.tell_if_late(deadline);
+        let Some(ending) = call.ending_at(now) else {
+            return Ok(Response::from_parts(head, BoundedBody::answer(body, call, outcome, now, cx)));
+        };
+        match BoundedBody::whole_now(body, cx) {
+            Some(body) => {
+                call.operation().tell_if_late(call.deadline());
+                call.close_at(outcome, now);
                 Ok(Response::from_parts(head, body))
             }
+            None => Err(call.cut_off(ending).into()),
         }
     }
 
@@ -183,19 +197,25 @@ impl Destination {
     }
 
     fn operation_of_its_own(&self) -> Result<Operation, NotBegun> {
-        let operation =
-            Operation::begin(Name::literal("(no operation)"), self.0.ask.cap_value().unwrap_or(DEFAULT_CAP));
         match self.0.without_operation {
             WithoutOperation::Ignore => {}
-            WithoutOperation::Warn => tracing::warn!(
-                destination = %self.0.name,
-                "no operation is current: the call gets only its destination's cap; run it in Operation::scope"
-            ),
+            WithoutOperation::Warn => {
+                if !self.0.warned.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        destination = %self.0.name,
+                        "no operation is current: the call gets only its destination's cap; run it in Operation::scope \
+                         (said once for each destination)"
+                    );
+                }
+            }
             WithoutOperation::Require => {
-                return Err(NotBegun::told(&operation, self.0.name.clone(), WhyNot::NoOperation));
+                let not_begun = NotBegun::of(NO_OPERATION, self.0.name.clone(), WhyNot::NoOperation);
+                let (operation, call, reason) = (&not_begun.operation, &not_begun.call, not_begun.reason());
+                events::send(None, &Event::NotCalled { operation, call, reason });
+                return Err(not_begun);
             }
         }
-        Ok(operation)
+        Ok(Operation::begin(NO_OPERATION, self.0.ask.cap_value().unwrap_or(DEFAULT_CAP)))
     }
 }
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use http::{Method, Request, Response};
 use http_body::Body;
-use oneclock::{Call, EndOf, Operation, clock};
+use oneclock::{Call, EndOf, clock};
 use oneclock_core::Stage;
 use oneclock_core::effect::Seen;
 use pin_project_lite::pin_project;
@@ -122,11 +122,10 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let method = request.method().clone();
-        // A request that was moved to another task carries its operation along.
-        let carried = request.extensions().get::<Operation>().cloned();
+        let operation = Destination::operation_of(request.extensions());
         let next = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, next); // the one that may have been made ready
-        let (work, call) = match self.destination.begin(carried) {
+        let (work, call) = match self.destination.begin(operation) {
             Ok(call) => (Work::Queued { inner, request: Some(request) }, Some(call)),
             Err(not_begun) => (Work::NotBegun { error: Some(not_begun.into()) }, None),
         };

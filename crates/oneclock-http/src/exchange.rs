@@ -57,15 +57,25 @@ impl Exchange {
     }
 
     /// The head of the answer is handed over, its body follows: from here on the operation's end ends the exchange.
-    pub(crate) fn answering(&self, operation: &Operation) {
-        let mut answering = self.lock();
-        answering.operation = Some(operation.clone());
-        answering.turn += 1;
+    ///
+    /// Returns the turn of this answer, which [`answered`](Self::answered) takes.
+    pub(crate) fn answering(&self, operation: &Operation) -> u64 {
+        let (turn, before) = {
+            let mut answering = self.lock();
+            answering.turn += 1;
+            (answering.turn, answering.operation.replace(operation.clone()))
+        };
+        drop(before); // outside the lock: it may be the last of its operation, whose end is told to others
+        turn
     }
 
-    /// The whole body was handed over, or dropped.
-    pub(crate) fn answered(&self) {
-        self.lock().operation = None;
+    /// The whole body of this turn was handed over, or dropped. An older one that is let go late changes nothing.
+    pub(crate) fn answered(&self, turn: u64) {
+        let operation = {
+            let mut answering = self.lock();
+            if answering.turn == turn { answering.operation.take() } else { None }
+        };
+        drop(operation);
     }
 
     fn lock(&self) -> MutexGuard<'_, Answering> {
@@ -84,16 +94,19 @@ impl<F: Future> Future for Guarded<F> {
         if let Poll::Ready(output) = this.inner.poll(cx) {
             return Poll::Ready(Ok(output));
         }
-        {
+        let next = {
             let answering = this.exchange.lock();
             match &answering.operation {
-                None => this.end.set(None),
+                None => Some(None),
                 Some(operation) if this.end.is_none() || *this.turn != answering.turn => {
-                    this.end.set(Some(EndOf::new(operation.clone())));
                     *this.turn = answering.turn;
+                    Some(Some(operation.clone()))
                 }
-                Some(_) => {}
+                Some(_) => None,
             }
+        };
+        if let Some(next) = next {
+            this.end.set(next.map(EndOf::new));
         }
         match this.end.as_pin_mut() {
             Some(end) => end.poll(cx).map(Err),
@@ -128,13 +141,16 @@ mod tests {
         let second = Operation::begin("second", Duration::from_millis(1_000));
         let connection = Exchange::guard(async move {
             let exchange = Exchange::current().expect("under a guard");
-            exchange.answering(&first);
+            let turn = exchange.answering(&first);
             tokio::time::sleep(Duration::from_millis(50)).await;
-            exchange.answered();
+            exchange.answered(turn);
             tokio::time::sleep(Duration::from_millis(500)).await;
-            exchange.answering(&second);
+            let late = turn;
+            let turn = exchange.answering(&second);
+            exchange.answered(late); // of the first answer, let go late: the second stays guarded
+            assert!(exchange.lock().operation.is_some());
             tokio::time::sleep(Duration::from_millis(10)).await;
-            exchange.answered();
+            exchange.answered(turn);
             "closed by the client"
         });
         assert_eq!(connection.await.expect("not cut off"), "closed by the client");

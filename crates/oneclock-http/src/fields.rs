@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use oneclock::clock;
 use oneclock_core::Trust;
-use oneclock_core::wire::{Convention, Conventions, NothingToSend, Reader, Reading, Wall};
+use oneclock_core::wire::{Convention, Conventions, NothingToSend, Reader, Reading, Wall, names};
 
 /// Conventions, prepared for header maps.
 ///
@@ -19,62 +19,79 @@ pub(crate) struct Fields {
     conventions: Conventions,
     names: Arc<[Option<HeaderName>]>, // of the conventions, in their order; a declared name is checked to be one
     marks: u64,                       // the marks of all names
+    own: Marked,                      // those that have no name in the contract
 }
 
 /// What a request's fields say of its deadline and of the protocol that it speaks.
 pub(crate) struct Said<'c> {
     /// What the deadline fields say together.
     pub(crate) reading: Reading<'c>,
-    /// Whether there is any, also of those that this peer may not send.
-    pub(crate) any: bool,
     /// Whether it is gRPC.
     pub(crate) grpc: bool,
 }
 
-/// What is read and removed when nothing else is configured.
-static DEFAULT: LazyLock<Fields> = LazyLock::new(|| Fields::new(Conventions::default_set()));
+/// What never travels on as it came: every deadline field that has a name in the contract.
+static KNOWN: LazyLock<Marked> = LazyLock::new(|| Marked::new(names::ALL.iter().copied()));
+
+/// What outsiders have no say in beside that.
+static RETRIES_AND_HEDGES: LazyLock<Marked> = LazyLock::new(|| Marked::new(names::RETRIES_AND_HEDGES.iter().copied()));
+
+/// Names, prepared to be looked for in a header map in one pass.
+#[derive(Clone, Debug)]
+struct Marked {
+    names: Arc<[HeaderName]>,
+    marks: u64, // the marks of all names
+}
 
 impl Fields {
     pub(crate) fn new(conventions: Conventions) -> Self {
         let names =
             conventions.iter().map(|convention| HeaderName::try_from(convention.name().as_str()).ok()).collect();
         let marks = conventions.iter().fold(0, |marks, convention| marks | mark(convention.name().as_str()));
-        Self { conventions, names, marks }
+        let own = conventions.iter().map(|convention| convention.name().as_str());
+        let own = Marked::new(own.filter(|name| !names::ALL.contains(name)));
+        Self { conventions, names, marks, own }
     }
 
     /// Reads every deadline field that a peer of this trust may send.
     pub(crate) fn read(&self, headers: &HeaderMap, trust: Trust) -> Said<'_> {
         let mut reader = Reader::new(clock::wall);
-        let (mut any, mut grpc) = (false, false);
+        let mut grpc = false;
         for (name, value) in headers {
             if *name == header::CONTENT_TYPE {
                 grpc |= value.as_bytes().starts_with(b"application/grpc");
             } else if let Some(convention) = self.find(name) {
-                any = true;
                 if may_send(trust, convention) {
                     reader.field(convention, value.as_bytes());
                 }
             }
         }
-        Said { reading: reader.finish(), any, grpc }
+        Said { reading: reader.finish(), grpc }
     }
 
-    /// Removes every deadline field, so that none travels on unreduced.
-    pub(crate) fn strip(&self, headers: &mut HeaderMap) {
-        if headers.keys().any(|name| self.find(name).is_some()) {
-            for name in self.names.iter().flatten() {
-                headers.remove(name);
-            }
+    /// Removes what a peer of this trust sent and what must not travel on as it came: from outsiders every field that
+    /// speaks of deadlines, retries and hedges, from everybody the fields that only this listener knows, which no way out
+    /// would rewrite (contract C3, E7).
+    pub(crate) fn strip(&self, headers: &mut HeaderMap, trust: Trust) {
+        if trust == Trust::Outside {
+            KNOWN.strip(headers);
+            RETRIES_AND_HEDGES.strip(headers);
         }
+        self.own.strip(headers);
     }
 
-    /// Writes `remaining` in each of these, after removing stale copies of these and of the default set.
+    /// Writes `remaining` in each of these, after removing stale copies of these and of every known field.
     ///
     /// # Errors
     /// [`NothingToSend`], if what remains is below one unit of a field: the call must not be made (contract E2).
     pub(crate) fn write(&self, headers: &mut HeaderMap, remaining: Duration) -> Result<(), NothingToSend> {
-        DEFAULT.strip(headers);
-        self.strip(headers);
+        KNOWN.strip(headers);
+        self.own.strip(headers);
+        if let Some(connection) = headers.get(header::CONNECTION)
+            && self.names.iter().flatten().any(|name| speaks_of(connection, name))
+        {
+            headers.remove(header::CONNECTION); // it would have the next hop drop what is written here
+        }
         let wall = if self.conventions.need_wall() { clock::wall() } else { Wall::default() };
         let mut names = self.names.iter();
         let mut unnameable = None;
@@ -97,6 +114,29 @@ impl Fields {
         let name = name.as_str();
         if self.marks & mark(name) == 0 { None } else { self.conventions.find(name) }
     }
+}
+
+impl Marked {
+    fn new<'n>(names: impl Iterator<Item = &'n str>) -> Self {
+        let names: Arc<[HeaderName]> = names.filter_map(|name| HeaderName::try_from(name).ok()).collect();
+        let marks = names.iter().fold(0, |marks, name| marks | mark(name.as_str()));
+        Self { names, marks }
+    }
+
+    fn strip(&self, headers: &mut HeaderMap) {
+        if self.marks == 0 || !headers.keys().any(|name| self.marks & mark(name.as_str()) != 0) {
+            return;
+        }
+        for name in self.names.iter() {
+            headers.remove(name);
+        }
+    }
+}
+
+/// Whether a `connection` field names this one.
+fn speaks_of(connection: &HeaderValue, name: &HeaderName) -> bool {
+    let tokens = connection.as_bytes().split(|byte| *byte == b',');
+    tokens.into_iter().any(|token| token.trim_ascii().eq_ignore_ascii_case(name.as_str().as_bytes()))
 }
 
 /// One bit, from the length of a name and its last letter.

@@ -8,6 +8,7 @@
 
 mod arrival;
 mod body;
+mod carry;
 mod client;
 mod destination;
 mod egress;
@@ -21,8 +22,9 @@ mod serve;
 
 pub use arrival::Arrival;
 pub use body::{BodyCutOff, BoundedBody, BoxError, Upload};
+pub use carry::{Carry, CarryLayer};
 pub use client::{
-    Client, ClientBuilder, NotAClient, NotARequest, NotCollected, NotSuccessful, Received, collect, collect_json,
+    Answer, Client, ClientBuilder, ClientFuture, NotAClient, NotARequest, NotCollected, NotSuccessful, Received, collect, collect_json,
     is_refused_stream, successful,
 };
 pub use destination::{DEFAULT_CAP, Destination, DestinationBuilder, WithoutOperation};

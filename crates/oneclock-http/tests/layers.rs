@@ -179,6 +179,44 @@ async fn c3_fields_of_outsiders_are_read_for_shortening_then_stripped() {
     }
 }
 
+/// C3: what outsiders say of deadlines, attempts and hedges goes no further, known to this listener or not.
+#[tokio::test(start_paused = true)]
+async fn c3_nothing_that_outsiders_say_of_time_or_retries_reaches_the_handler() {
+    const SAID: [(&str, &str); 8] = [
+        ("l5d-timeout", "1d"),
+        ("expect-within", "3600"),
+        ("x-envoy-upstream-rq-timeout-ms", "0"),
+        ("x-envoy-max-retries", "50"),
+        ("x-envoy-hedge-on-per-try-timeout", "true"),
+        ("grpc-previous-rpc-attempts", "0"),
+        ("x-remaining-ms", "700"),
+        ("accept", "*/*"),
+    ];
+    let policy = Policy::named("order").when_absent(ms(800)).build().expect("fits");
+    let service =
+        ServiceBuilder::new().layer(IngressLayer::new(policy)).service_fn(|request: Request<Upload<Text>>| {
+            let names: Vec<_> = request.headers().keys().map(|name| name.as_str().to_owned()).collect();
+            async move { Ok::<_, Infallible>(Response::new(Text::from(names.join(" ")))) }
+        });
+    let response = service.oneshot(asking(&SAID)).await.expect("infallible");
+    assert_eq!(response.into_body().collect().await.expect("whole").to_bytes(), "accept");
+}
+
+/// E7: a field that only this listener knows is not forwarded unreduced, by whichever way out.
+#[tokio::test(start_paused = true)]
+async fn e7_a_declared_field_is_not_passed_on_as_it_came() {
+    use oneclock_core::wire::{Convention, Conventions, Declared};
+    let declared = Convention::declared("x-deadline-seconds", Declared::RemainingSeconds).expect("a field name");
+    let reads = Conventions::default_set().with(declared).expect("no such field yet");
+    let service = ServiceBuilder::new().layer(layer().reads(reads)).service_fn(|request: Request<Upload<Text>>| {
+        let stale = request.headers().contains_key("x-deadline-seconds");
+        let left = oneclock::remaining().expect("in scope");
+        async move { Ok::<_, Infallible>(Response::new(Text::from(format!("{stale} {}", left.as_millis())))) }
+    });
+    let response = service.oneshot(asking(&[("x-deadline-seconds", "1")])).await.expect("infallible");
+    assert_eq!(response.into_body().collect().await.expect("whole").to_bytes(), "false 1000");
+}
+
 /// What a handler asks of its environment must not depend on whether an outer layer was there.
 #[tokio::test(start_paused = true)]
 async fn an_inner_layer_can_only_shorten() {
@@ -248,6 +286,75 @@ async fn no_progress_of_a_body_moves_its_deadline() {
     assert_eq!(frames, 6);
     assert!(error.downcast_ref::<oneclock_http::BodyCutOff>().is_some());
     assert_eq!(counting.count("ended deadline"), 1);
+}
+
+/// R8: a reason that a handler copied from somebody else's answer would make the whole look as if it had not begun.
+#[tokio::test(start_paused = true)]
+async fn a_copied_reason_goes_no_further_and_one_of_our_own_does() {
+    let inner = Policy::named("inner").when_absent(ms(100)).build().expect("fits");
+    let service = ServiceBuilder::new().layer(layer()).layer(IngressLayer::new(inner)).service_fn(
+        |request: Request<Upload<Upload<Text>>>| async move {
+            if request.headers().contains_key("slow") {
+                tokio::time::sleep(ms(60_000)).await;
+            }
+            let copied = Response::builder().status(503).header("oneclock-reason", "shed");
+            Ok::<_, Infallible>(copied.body(Text::from("from elsewhere")).expect("a response"))
+        },
+    );
+    let copied = service.clone().oneshot(asking(&[])).await.expect("infallible");
+    assert_eq!((copied.status().as_u16(), reason(&copied)), (503, ""));
+    let ours = service.oneshot(asking(&[("slow", "1")])).await.expect("infallible");
+    assert_eq!(
+        (ours.status().as_u16(), reason(&ours)),
+        (504, "deadline"),
+        "of the layer inside, through the one outside"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_has_no_body_on_the_wire_is_done_at_its_head() {
+    let counting = Arc::new(Counting::default());
+    let service = ServiceBuilder::new().layer(layer().observed_by(counting.clone())).service_fn(
+        |_: Request<Upload<Text>>| async { Ok::<_, Infallible>(Response::new(Frames::new([(5, b"x".as_slice())]))) },
+    );
+    let head = Request::head("/").body(Text::default()).expect("a request");
+    drop(service.oneshot(head).await.expect("infallible")); // as hyper does with the body of an answer to HEAD
+    assert_eq!((counting.count("ended ok"), counting.sum("ended ")), (1, 1), "{counting:?}");
+}
+
+/// X1: what is late and too large for one piece would be cut after its head; it is a deadline answer instead.
+#[tokio::test(start_paused = true)]
+async fn x1_a_large_late_answer_is_never_begun() {
+    let service = ServiceBuilder::new().layer(layer()).service_fn(|_: Request<Upload<Text>>| async {
+        tokio::time::sleep(ms(300)).await;
+        Ok::<_, Infallible>(Response::new(Text::from(vec![b'x'; 1 << 20])))
+    });
+    let within = oneclock_http::Exchange::guard(service.oneshot(asking(&[("x-remaining-ms", "300")])));
+    let response = within.await.expect("not cut off").expect("infallible");
+    assert_eq!((response.status().as_u16(), reason(&response)), (504, "deadline"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_producer_that_fails_is_no_work_done() {
+    let counting = Arc::new(Counting::default());
+    let service = ServiceBuilder::new().layer(layer().observed_by(counting.clone())).service_fn(
+        |_: Request<Upload<Text>>| async {
+            let failing = Frames::new([(0, b"x".as_slice()), (5, b"y")]).map_frame(|frame| frame);
+            let failing = failing.map_err(|never| match never {});
+            let mut first = true;
+            let failing = http_body_util::BodyExt::map_frame(failing, move |frame| {
+                first = false;
+                frame
+            });
+            Ok::<_, Infallible>(Response::new(http_body_util::Limited::new(
+                failing.map_err(|never: Infallible| -> BoxError { match never {} }),
+                1,
+            )))
+        },
+    );
+    let response = service.oneshot(asking(&[])).await.expect("infallible");
+    response.into_body().collect().await.expect_err("longer than its limit");
+    assert_eq!(counting.count("ended called_off"), 1, "{counting:?}");
 }
 
 /// X8: nobody polls a body that cannot be written, so its producer must go without being polled.
@@ -385,6 +492,17 @@ async fn an_upload_that_does_not_come_is_408_and_a_slow_handler_is_not() {
     assert_eq!((trickles.status().as_u16(), reason(&trickles)), (408, "request_body"));
     let slow = upload(true, Frames::new([(10, b"x".as_slice())])).await.expect("infallible");
     assert_eq!((slow.status().as_u16(), reason(&slow)), (504, "deadline"));
+    // It waited for the upload once, gave it up and worked on: the upload is not to blame.
+    let policy = Policy::named("order").when_absent(ms(300)).build().expect("fits");
+    let patient =
+        ServiceBuilder::new().layer(IngressLayer::new(policy)).service_fn(|request: Request<Upload<Frames>>| async {
+            let _gave_up = tokio::time::timeout(ms(20), request.into_body().collect()).await;
+            std::future::pending::<()>().await;
+            done("never")
+        });
+    let request = Request::post("/").body(Frames::new([(60_000, b"x".as_slice())])).expect("a request");
+    let patient = patient.oneshot(request).await.expect("infallible");
+    assert_eq!((patient.status().as_u16(), reason(&patient)), (504, "deadline"));
     let fine = upload(false, Frames::new([(10, b"x".as_slice())])).await.expect("infallible");
     assert_eq!(fine.status(), 200);
 }
@@ -504,6 +622,32 @@ async fn i2_a_call_is_told_no_more_than_its_operation_has_left() {
     })
     .await
     .expect("within its own time");
+}
+
+/// I3: a request that is passed on carries the operation that it arrived with; the narrower one in force wins.
+#[tokio::test(start_paused = true)]
+async fn i3_a_carried_operation_does_not_outrank_the_current_one() {
+    let destination = Destination::named("inventory").build().expect("fits");
+    let client = ServiceBuilder::new().layer(EgressLayer::new(destination)).service(told(0));
+    let op = Operation::begin("order", ms(800));
+    let mut request = Request::new(());
+    request.extensions_mut().insert(op.clone());
+    let answer = op.grant("narrow").cap(ms(50)).run(|_| client.oneshot(request)).await.expect("in time").expect("told");
+    assert_eq!(text(answer).await, "50");
+}
+
+/// I2: behind a worker there is no current operation; the request brings it along.
+#[tokio::test(start_paused = true)]
+async fn i2_a_call_behind_a_buffer_spends_from_the_operation_that_it_carries() {
+    let destination = Destination::named("inventory").build().expect("fits");
+    let client = ServiceBuilder::new()
+        .layer(oneclock_http::CarryLayer)
+        .buffer::<Request<()>>(4)
+        .layer(EgressLayer::new(destination))
+        .service(told(0));
+    let op = Operation::begin("order", ms(100));
+    let answer = op.run(client.oneshot(Request::new(()))).await.expect("in time").expect("told");
+    assert_eq!(text(answer).await, "100");
 }
 
 /// Contract V5: 0.6 ms left and a field in milliseconds: no call.

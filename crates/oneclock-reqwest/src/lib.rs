@@ -50,7 +50,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use http::Extensions;
-use oneclock::{Call, Operation};
+use oneclock::Call;
 use oneclock_core::effect::Seen;
 use oneclock_core::{Outcome, Stage};
 use oneclock_http::{BodyCutOff, BoundedBody, CallError, Destination};
@@ -196,7 +196,7 @@ impl Budget {
 #[async_trait::async_trait]
 impl Middleware for Budget {
     async fn handle(&self, request: Request, extensions: &mut Extensions, next: Next<'_>) -> Result<Response, Error> {
-        let operation = extensions.get::<Operation>().cloned();
+        let operation = Destination::operation_of(extensions);
         let call =
             self.destination.begin(operation).map_err(|not_begun| Error::middleware(CallError::from(not_begun)))?;
         self.send(call, request, extensions, next).await.map_err(Error::middleware)

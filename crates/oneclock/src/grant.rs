@@ -188,6 +188,11 @@ impl<'a> Grant<'a> {
 // === NotBegun ===
 
 impl NotBegun {
+    /// The error alone, where a call's own event tells already, or where no operation is there to tell of it. For drivers.
+    pub fn of(operation: Name, call: Name, why: WhyNot) -> Self {
+        Self { operation, call, why }
+    }
+
     /// Makes the error and sends its event. For drivers.
     pub fn told(operation: &Operation, call: Name, why: WhyNot) -> Self {
         let not_begun = Self { operation: operation.name().clone(), call, why };

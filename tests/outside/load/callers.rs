@@ -87,9 +87,7 @@ impl Callers {
             _ => request.header("x-remaining-ms", (10 + dice.span(300).as_millis()).to_string()),
         };
         let Ok(request) = request.body(body(&mut dice)) else { return Got::Lost };
-        let answer = match client.request(request).await { Ok(answer) => answer, Err(error) => {
-            if std::env::var_os("LOST").is_some() { let mut text = format!("LOST {plan} {error}"); let mut e: &dyn std::error::Error = &error; while let Some(s) = e.source() { text += &format!(": {s}"); e = s; } eprintln!("{text}"); }
-            return Got::Lost } };
+        let Ok(answer) = client.request(request).await else { return Got::Lost };
         let (head, mut body) = answer.into_parts();
         let own = !head.headers.contains_key("oneclock-reason");
         let (stops, lingers) = (dice.chance(8), dice.span(150));

@@ -38,7 +38,6 @@ pub(super) struct Record {
     witness: Arc<Witness>,
     operation: OnceLock<Operation>,
     handled: Mutex<Handled>,
-    pub(super) dbg: OnceLock<String>,
     /// Its body is that of a call, which can fail while there is time.
     passes_on: AtomicBool,
 }
@@ -126,7 +125,8 @@ impl Witness {
             Row::new(
                 "calls begun",
                 seen.of("begun", "inventory"),
-                told.of("called", "inventory") + told.of("not called", "inventory") - told.of("told twice", "inventory"),
+                told.of("called", "inventory") + told.of("not called", "inventory")
+                    - told.of("told twice", "inventory"),
             ),
             Row::new("calls told as made and as not made", 0, told.of("told twice", "inventory")),
             Row::new("children begun", seen.of("begun", "child"), work("child")),
@@ -152,7 +152,7 @@ impl Observer for Witness {
             return;
         }
         let told = &self.told;
-        let mut not_called = NOT_CALLED.take();
+        let not_called = NOT_CALLED.take();
         match event {
             Event::Arrived(arrived) => told.add("arrived", arrived.operation.as_str()),
             Event::Refused(refusal) => told.add("refused", refusal.operation.as_str()),
@@ -163,19 +163,16 @@ impl Observer for Witness {
             Event::Ended(ended) => told.add("part ended", ended.operation.as_str()),
             Event::Called(called) => {
                 told.add("called", called.call.as_str());
-                if std::mem::replace(&mut not_called, false) && called.outcome == Outcome::NotSent {
+                if not_called && called.outcome == Outcome::NotSent && called.ending.is_none() {
                     told.add("told twice", called.call.as_str());
                 }
             }
             Event::NotCalled { call, .. } => {
                 told.add("not called", call.as_str());
-                not_called = true;
+                NOT_CALLED.set(true);
             }
             Event::Panicked { .. } => told.add("panicked", ""),
             _ => {}
-        }
-        if matches!(event, Event::NotCalled { .. }) {
-            NOT_CALLED.set(not_called);
         }
     }
 }
@@ -217,7 +214,7 @@ impl Record {
             service,
             witness: Arc::clone(witness),
             operation: OnceLock::new(),
-            dbg: OnceLock::new(), handled: Mutex::new(Handled::NotStarted),
+            handled: Mutex::new(Handled::NotStarted),
             passes_on: AtomicBool::new(false),
         })
     }
@@ -237,7 +234,6 @@ impl Record {
     /// The request is over, and everything of it is dropped. `own` says whether the answer was the handler's.
     pub(super) fn over(&self, answer: Answer, own: bool) {
         let handled = *self.handled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(d) = self.dbg.get() { eprintln!("OVER {d} {handled:?} {answer:?} own {own} {:?} {:?}", self.operation.get().map(|o| o.ending().map(|e| (e.cause, e.stage))), self.operation.get().map(|o| (o.bound().limit, o.remaining()))); }
         let Some(operation) = self.operation.get() else {
             self.witness.saw("refused", self.service);
             return;

@@ -45,3 +45,19 @@ pub const ALL: [&str; 13] = [
     FINAGLE_DEADLINE,
     L5D_TIMEOUT,
 ];
+
+/// Fields that speak of attempts, retries and hedges. Outsiders have no say in those either (contract C3).
+pub const RETRIES_AND_HEDGES: [&str; 12] = [
+    "grpc-previous-rpc-attempts",
+    "grpc-retry-pushback-ms",
+    "l5d-request-timeout",
+    "l5d-response-timeout",
+    "l5d-retry-http",
+    "l5d-retry-grpc",
+    "l5d-retry-limit",
+    "l5d-retry-timeout",
+    "x-envoy-max-retries",
+    "x-envoy-retry-on",
+    "x-envoy-retry-grpc-on",
+    "x-envoy-hedge-on-per-try-timeout",
+];

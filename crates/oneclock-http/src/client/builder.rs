@@ -75,6 +75,14 @@ pub enum NotAClient {
         /// The setting.
         setting: &'static str,
     },
+    /// Connections would be closed the moment they have no call, before another could use them.
+    #[error(
+        "client {client}: idle_timeout = 0 would close each connection after one call; write at least 1ms, or max_idle = 0"
+    )]
+    IdleTimeout {
+        /// The client's name.
+        client: Name,
+    },
     /// No call could ever be made within the limits (contract C1).
     #[error("client {client}: its limits leave no time for any call")]
     Limits {
@@ -176,7 +184,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a connection without a call is kept; 30 s unless said otherwise. Keep it below what the peer keeps.
+    /// How long a connection without a call is kept; 30 s unless said otherwise. Keep it below what the peer keeps. Zero is
+    /// refused: over HTTP/1.1 a [`max_idle`](Self::max_idle) of zero says that none is kept.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.settings.idle_timeout = timeout;
         self
@@ -201,6 +210,9 @@ impl ClientBuilder {
         }
         if settings.max_streams == 0 {
             return Err(NotAClient::Zero { client, setting: "max_streams" });
+        }
+        if settings.idle_timeout.is_zero() {
+            return Err(NotAClient::IdleTimeout { client });
         }
         let destination = destination.build().map_err(|source| NotAClient::Limits { client, source })?;
         Ok(Client::new(destination, base, settings))
@@ -270,6 +282,12 @@ mod tests {
         assert_eq!(
             zero.to_string(),
             "client inventory: max_connections = 0 would leave every call waiting until its deadline; write at least 1"
+        );
+        let zero = Client::builder("inventory", "http://inventory").idle_timeout(Duration::ZERO).build();
+        assert_eq!(
+            zero.expect_err("zero").to_string(),
+            "client inventory: idle_timeout = 0 would close each connection after one call; write at least 1ms, or \
+             max_idle = 0"
         );
     }
 

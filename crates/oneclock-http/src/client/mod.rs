@@ -23,6 +23,7 @@ mod collect;
 mod connect;
 mod head;
 mod pool;
+mod service;
 mod upload;
 
 use std::fmt;
@@ -52,7 +53,11 @@ use upload::{Lease, Progress, Sending};
 pub use builder::{ClientBuilder, NotAClient};
 pub use collect::{NotCollected, NotSuccessful, collect, collect_json, successful};
 pub use head::NotARequest;
+pub use service::ClientFuture;
 pub use upload::Received;
+
+/// What a [`Client`] answers: a body that ends at the call's deadline, however slowly it comes (contract X1).
+pub type Answer = Response<BoundedBody<Received>>;
 
 /// An HTTP client for one destination. Cheap to clone; clones share their connections.
 ///
@@ -125,7 +130,7 @@ impl Client {
         &self.0.destination
     }
 
-    /// Makes a call that spends from the current operation, or from the one in the extensions of `request`.
+    /// Makes a call that spends from the current operation, else from the one in the extensions of `request`.
     ///
     /// The request's target is a path under the base URI, or an absolute URI at this destination. Its version, `host`
     /// (unless given) and deadline fields are set here; fields that speak of one connection are removed, from the answer
@@ -138,13 +143,13 @@ impl Client {
     /// # Cancel safety
     /// Dropping it cuts the call off: HTTP/2 resets the stream with CANCEL, HTTP/1.1 closes the connection, which is
     /// never used again. The far side may have acted; the call's event says [`Outcome::Unknown`] then.
-    pub async fn request<B>(&self, request: Request<B>) -> Result<Response<BoundedBody<Received>>, CallError>
+    pub async fn request<B>(&self, request: Request<B>) -> Result<Answer, CallError>
     where
         B: Body + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let carried = request.extensions().get::<Operation>().cloned();
-        self.0.call(carried, |_| Ok(request)).await
+        let operation = Destination::operation_of(request.extensions());
+        self.0.call(operation, |_| Ok(request)).await
     }
 
     /// The same, spending from `operation`.
@@ -168,7 +173,7 @@ impl Client {
         &self,
         operation: &Operation,
         request: Request<B>,
-    ) -> Result<Response<BoundedBody<Received>>, CallError>
+    ) -> Result<Answer, CallError>
     where
         B: Body + Send + 'static,
         B::Error: Into<BoxError>,
@@ -183,7 +188,7 @@ impl Client {
     ///
     /// # Cancel safety
     /// As [`request`](Self::request).
-    pub async fn get(&self, path: &str) -> Result<Response<BoundedBody<Received>>, CallError> {
+    pub async fn get(&self, path: &str) -> Result<Answer, CallError> {
         self.send(Method::GET, path, Bytes::new()).await
     }
 
@@ -195,16 +200,11 @@ impl Client {
     ///
     /// # Cancel safety
     /// As [`request`](Self::request).
-    pub async fn post(&self, path: &str, body: impl Into<Bytes>) -> Result<Response<BoundedBody<Received>>, CallError> {
+    pub async fn post(&self, path: &str, body: impl Into<Bytes>) -> Result<Answer, CallError> {
         self.send(Method::POST, path, body.into()).await
     }
 
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> Result<Response<BoundedBody<Received>>, CallError> {
+    async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, CallError> {
         let request = |base: &Base| {
             let mut request = Request::new(Full::new(body));
             *request.method_mut() = method;
@@ -233,7 +233,7 @@ impl Inner {
         &self,
         operation: Option<Operation>,
         request: impl FnOnce(&Base) -> Result<Request<B>, NotARequest>,
-    ) -> Result<Response<BoundedBody<Received>>, CallError>
+    ) -> Result<Answer, CallError>
     where
         B: Body + Send + 'static,
         B::Error: Into<BoxError>,
@@ -355,8 +355,8 @@ impl Inner {
         loop {
             turn = match self.pool.stream(turn) {
                 Ok(stream) => return Ok(Taken::Stream(stream)),
-                Err((NoStream::Full(shared), turn)) => {
-                    call.run(shared.freed()).await?;
+                Err((NoStream::Full(freed), turn)) => {
+                    call.run(freed).await?;
                     turn
                 }
                 Err((NoStream::NotConnected, turn)) => {

@@ -3,6 +3,9 @@
 //! Every connection has one task, and every task an end: it is idle and its time is up, it is idle and the last client is
 //! gone, its call was cut off, or the answer on it is over, which the call's deadline bounds.
 //!
+//! Code of others (bodies, wakers) is polled and dropped by connections, and may come back here: the body of an upload may
+//! be the answer of another call of the same client. So nothing that could be theirs is polled or dropped under a lock.
+//!
 //! hyper-util's `client::pool` was tried on paper and does not fit: its cache keeps whatever it is given (dirty, closed,
 //! without limit), lets go of a race it lost only into an executor without bound, and hides whether a caller is waiting
 //! for a connection or for a connect, which the ledger has to tell apart.
@@ -21,6 +24,7 @@ use hyper_util::rt::TokioIo;
 use oneclock::clock;
 use oneclock_core::{Deadline, Tick};
 use tokio::net::TcpStream;
+use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -77,12 +81,17 @@ struct Answering {
 pub(super) struct Shared {
     id: u64,
     sender: http2::SendRequest<Sending>,
-    connection: Arc<Mutex<Option<Http2>>>,
+    room: Arc<Room>,
     streams: AtomicUsize,
-    freed: Notify,
     used: Mutex<Tick>,
     pool: Weak<Pool>,
     _closing: DropGuard,
+}
+
+/// How many streams the peer allows, as its connection's own task saw it last, and the word that there may be one free.
+struct Room {
+    max_streams: AtomicUsize,
+    freed: Arc<Notify>,
 }
 
 /// One call's place on an HTTP/2 connection.
@@ -96,8 +105,8 @@ pub(super) struct Stream {
 pub(super) enum NoStream {
     /// There is no connection.
     NotConnected,
-    /// Each of its streams is taken.
-    Full(Arc<Shared>),
+    /// Each of its streams is taken. Resolves when one may be free, or when the connection takes no new calls.
+    Full(OwnedNotified),
 }
 
 /// Spawns what hyper spawns for one HTTP/2 connection, so that it ends with the connection.
@@ -183,10 +192,18 @@ impl Pool {
             return Err((NoStream::NotConnected, turn));
         };
         // Counted under the lock, so that nobody takes the connection for idle meanwhile.
-        if shared.streams.load(Ordering::Acquire) >= shared.max_streams() {
-            return Err((NoStream::Full(shared.clone()), turn));
+        let room = &shared.room;
+        let taken = shared.streams.load(Ordering::Acquire);
+        let max_streams = room.max_streams();
+        if taken >= max_streams {
+            // Made under the lock: `forget` takes the connection away under it, so its word cannot come too early for this.
+            return Err((NoStream::Full(Arc::clone(&room.freed).notified_owned()), turn));
         }
         shared.streams.fetch_add(1, Ordering::AcqRel);
+        drop(kept);
+        if taken + 1 < max_streams {
+            room.freed.notify_one(); // words do not add up: whoever got one passes it on while there is room
+        }
         Ok(Stream { connection: shared, reused: true, _turn: turn })
     }
 
@@ -198,21 +215,25 @@ impl Pool {
     pub(super) async fn share(self: &Arc<Self>, io: Io, turn: Turn) -> hyper::Result<Stream> {
         let tasks = Tasks { cut: CancellationToken::new(), tracker: TaskTracker::new() };
         let (sender, connection) = http2::Builder::new(tasks.clone()).handshake(io).await?;
+        let connection = Box::pin(connection);
+        let room = Arc::new(Room {
+            max_streams: AtomicUsize::new(connection.current_max_send_streams()),
+            freed: Arc::default(),
+        });
         let closing = CancellationToken::new();
         let id = self.next_id();
         let shared = Arc::new(Shared {
             id,
             sender,
-            connection: Arc::new(Mutex::new(Some(Box::pin(connection)))),
+            room: Arc::clone(&room),
             streams: AtomicUsize::new(1), // the one that is returned
-            freed: Notify::new(),
             used: Mutex::new(clock::now()),
             pool: Arc::downgrade(self),
             _closing: closing.clone().drop_guard(),
         });
-        let connection = Arc::clone(&shared.connection);
+        let driver = Driver { room, closing, tasks, pool: Arc::downgrade(self), id };
         // It has no other owner than `closing`: it outlives the last holder by at most GOODBYE.
-        tokio::spawn(drive_shared(connection, closing, tasks, Arc::downgrade(self), id, self.settings.idle_timeout));
+        tokio::spawn(drive_shared(connection, driver, self.settings.idle_timeout));
         let before = self.kept().shared.replace(Arc::clone(&shared));
         drop(before);
         Ok(Stream { connection: shared, reused: false, _turn: turn })
@@ -225,22 +246,29 @@ impl Pool {
             if kept.shared.as_ref().is_some_and(|shared| shared.id == id) { kept.shared.take() } else { None }
         };
         if let Some(shared) = forgotten {
-            shared.freed.notify_waiters(); // whoever waits for a stream on it opens another
+            shared.room.freed.notify_waiters(); // whoever waits for a stream on it opens another
         }
     }
 
     /// Gives the HTTP/2 connection up if it has had no call for `idle`; else says when to ask again.
-    fn forget_idle(&self, id: u64, idle: Duration) -> Deadline {
+    fn forget_idle(&self, id: u64, idle: Duration) -> Option<Deadline> {
         let now = clock::now();
         let mut kept = self.kept();
-        let due = match kept.shared.as_ref().filter(|shared| shared.id == id) {
-            Some(shared) if shared.streams.load(Ordering::Acquire) == 0 => Deadline::after(*lock(&shared.used), idle),
-            _ => Deadline::after(now, idle),
+        // Given up already; it ends with its last holder. The one in its place has a task of its own.
+        let Some(shared) = kept.shared.as_ref().filter(|shared| shared.id == id) else {
+            return Some(Deadline::after(now, idle));
         };
-        let idle_long_enough = due.is_past(now).then(|| kept.shared.take());
+        if shared.streams.load(Ordering::Acquire) > 0 {
+            return Some(Deadline::after(now, idle));
+        }
+        let due = Deadline::after(*lock(&shared.used), idle);
+        if !due.is_past(now) {
+            return Some(due);
+        }
+        let forgotten = kept.shared.take();
         drop(kept);
-        drop(idle_long_enough);
-        due
+        drop(forgotten);
+        None
     }
 
     fn next_id(&self) -> u64 {
@@ -347,45 +375,51 @@ fn said(ended: hyper::Result<()>) {
 
 // === Shared ===
 
-impl Shared {
-    /// Waits until a stream may be free.
-    pub(super) async fn freed(&self) {
-        self.freed.notified().await;
+impl Room {
+    fn max_streams(&self) -> usize {
+        // A peer that allows none for now is waited for by hyper: nobody would wake us here.
+        self.max_streams.load(Ordering::Acquire).max(1)
     }
 
-    fn max_streams(&self) -> usize {
-        let peers = lock(&self.connection).as_ref().map(|connection| connection.current_max_send_streams());
-        // A peer that allows none for now is waited for by hyper: nobody would wake us here.
-        peers.unwrap_or(1).max(1)
+    /// What the connection says now.
+    fn update(&self, max_streams: usize) {
+        let before = self.max_streams.swap(max_streams, Ordering::AcqRel);
+        if before < max_streams {
+            self.freed.notify_one();
+        }
     }
 }
 
-async fn drive_shared(
-    connection: Arc<Mutex<Option<Http2>>>,
+/// What the task of an HTTP/2 connection holds besides the connection.
+struct Driver {
+    room: Arc<Room>,
     closing: CancellationToken,
     tasks: Tasks,
     pool: Weak<Pool>,
     id: u64,
-    idle_timeout: Duration,
-) {
-    let mut ended = pin!(poll_fn(|cx| match lock(&connection).as_mut() {
-        Some(connection) => connection.as_mut().poll(cx),
-        None => Poll::Ready(Ok(())),
-    }));
+}
+
+async fn drive_shared(mut connection: Http2, driver: Driver, idle_timeout: Duration) {
+    let Driver { room, closing, tasks, pool, id } = driver;
     let mut due = Deadline::after(clock::now(), idle_timeout);
     loop {
+        let ended = poll_fn(|cx| {
+            let polled = connection.as_mut().poll(cx);
+            room.update(connection.current_max_send_streams());
+            polled
+        });
         tokio::select! {
             biased;
-            ended = &mut ended => {
+            ended = ended => {
                 said(ended);
                 break;
             }
             () = closing.cancelled() => break,
             () = tokio::time::sleep_until(clock::instant(due)) => {
                 let Some(pool) = pool.upgrade() else { break };
-                due = pool.forget_idle(id, idle_timeout);
-                if due.is_past(clock::now()) {
-                    break;
+                match pool.forget_idle(id, idle_timeout) {
+                    Some(again) => due = again,
+                    None => break,
                 }
             }
         }
@@ -400,7 +434,7 @@ async fn drive_shared(
             () = wait_for(&tasks.tracker) => {}
         }
     }
-    drop(lock(&connection).take());
+    drop(connection);
     let _ = timeout(GOODBYE, wait_for(&tasks.tracker)).await;
     tasks.cut.cancel();
 }
@@ -433,7 +467,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         *lock(&self.connection.used) = clock::now();
         self.connection.streams.fetch_sub(1, Ordering::AcqRel);
-        self.connection.freed.notify_one();
+        self.connection.room.freed.notify_one();
     }
 }
 

@@ -4,11 +4,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicU8;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, header};
+use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body::Body;
 use oneclock::operation::Spending;
 use oneclock::{Driver, EndOf, Ended, Operation, clock};
@@ -17,7 +17,7 @@ use oneclock_core::{Cause, Ending, Reason, Stage, Trust};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::body::{BoundedBody, BoxError, Upload};
+use crate::body::{BoundedBody, BoxError, Upload, Waits};
 use crate::names;
 use crate::problem::Problem;
 
@@ -33,7 +33,7 @@ pin_project! {
         #[pin]
         end: Option<EndOf>, // made at the first poll that has to wait
         driver: Option<Driver>,
-        waited_for: Option<Arc<AtomicBool>>, // whether the handler waits for the upload
+        waited_for: Option<Arc<AtomicU8>>, // whether the handler waits for the upload
         answering: Answering,
         answer: PhantomData<fn() -> A>,
     }
@@ -69,7 +69,12 @@ pub(super) struct Answering {
     pub(super) trust: Trust,
     pub(super) grpc: bool,
     pub(super) coverage: Coverage,
+    pub(super) bodiless: bool, // a HEAD request
 }
+
+/// In a response's extensions: its reason field is ours, of this process.
+#[derive(Clone, Copy)]
+struct OurReason;
 
 // === IngressFuture ===
 
@@ -83,7 +88,7 @@ where
             end: None,
             driver: None,
             waited_for: None,
-            answering: Answering { trust: Trust::Outside, grpc: false, coverage: Coverage::Unary },
+            answering: Answering { trust: Trust::Outside, grpc: false, coverage: Coverage::Unary, bodiless: false },
             answer: PhantomData,
         }
     }
@@ -92,7 +97,7 @@ where
         inner: S,
         request: Request<Upload<B>>,
         driver: Driver,
-        waited_for: Option<Arc<AtomicBool>>,
+        waited_for: Option<Arc<AtomicU8>>,
         answering: Answering,
     ) -> Self {
         let work = Work::Queued { inner, request: Some(request), waiting: None };
@@ -121,19 +126,21 @@ where
 
         // First the handler; a head that is ready at or after the deadline is looked at more closely (contract X1).
         let mut polled = Poll::Pending;
+        let mut uploading = false;
         operation.sync_scope(|| {
             polled = this.work.as_mut().poll(cx, operation);
             if polled.is_ready() {
+                uploading = Waits::now(this.waited_for.as_ref());
                 this.work.set(Work::Over);
             }
         });
         if let Poll::Ready(result) = polled {
             this.end.set(None);
             let Some(driver) = this.driver.take() else { return Poll::Pending };
-            let uploading = is_waiting(this.waited_for.as_ref());
             return Poll::Ready(match result {
                 Ok(response) => Ok(this.answering.deliver(response, driver, uploading, cx)),
                 Err(error) => {
+                    driver.operation().end(Cause::CalledOff); // unless it had ended already: the work was not done
                     driver.finish();
                     Err(error)
                 }
@@ -148,10 +155,10 @@ where
         let ending = ready!(end.poll(cx));
         this.end.set(None);
         let started = !matches!(*this.work, Work::Queued { .. });
+        let uploading = Waits::now(this.waited_for.as_ref());
         // The handler goes first, so that its guards close what they opened before the ledger is read.
         operation.sync_scope(|| this.work.set(Work::Over));
         let Some(driver) = this.driver.take() else { return Poll::Pending };
-        let uploading = is_waiting(this.waited_for.as_ref());
         Poll::Ready(Ok(this.answering.ended(&driver, ending, started, uploading).map(BoundedBody::whole)))
     }
 }
@@ -173,7 +180,8 @@ where
                 WorkProjection::Queued { inner, request, waiting } => {
                     match inner.poll_ready(cx) {
                         Poll::Ready(Ok(())) => {
-                            if waiting.take().is_some() && operation.is_ended() {
+                            *waiting = None;
+                            if operation.is_ended() {
                                 return Poll::Pending; // its turn came too late: it is not started (contract X7)
                             }
                         }
@@ -200,7 +208,10 @@ where
 
 impl Answering {
     pub(super) fn problem(self, problem: &Problem) -> Response<Bytes> {
-        if self.grpc { problem.to_grpc_response(self.trust) } else { problem.to_response(self.trust) }
+        let mut response =
+            if self.grpc { problem.to_grpc_response(self.trust) } else { problem.to_response(self.trust) };
+        response.extensions_mut().insert(OurReason); // for a layer of ours further out
+        response
     }
 
     /// The handler's response: on its way, unless it is too late and not whole.
@@ -217,12 +228,27 @@ impl Answering {
     {
         let now = clock::now();
         let (mut head, body) = response.into_parts();
+        let operation = driver.operation().clone();
+        let ending = operation.ending_at(now); // before it is finished: what is late has ended, whoever answers
+        if let Some(ending) = ending
+            && ending.cause == Cause::Deadline
+            && uploading
+        {
+            // What the handler says now, it says because the upload was cut off.
+            return self.ended(&driver, ending, true, true).map(BoundedBody::whole);
+        }
         if let Some(problem) = head.extensions.remove::<Problem>() {
             driver.finish_at(now);
             return self.rewritten(head, problem).map(BoundedBody::whole);
         }
-        let operation = driver.operation().clone();
-        let Some(ending) = operation.ending_at(now) else {
+        if !head.headers.is_empty() && head.extensions.get::<OurReason>().is_none() {
+            head.headers.remove(names::REASON); // copied from somebody else's answer: it would say what is not so
+        }
+        if self.bodiless || has_no_body(head.status) {
+            driver.finish_at(now);
+            return Response::from_parts(head, BoundedBody::unread(body));
+        }
+        let Some(ending) = ending else {
             let body = match self.coverage {
                 Coverage::Unary => {
                     let undeclared = is_event_stream(&head.headers);
@@ -236,17 +262,11 @@ impl Answering {
             };
             return Response::from_parts(head, body);
         };
-        if uploading && ending.cause == Cause::Deadline {
-            // What the handler says now, it says because the upload was cut off.
-            return self.ended(&driver, ending, true, true).map(BoundedBody::whole);
-        }
-        let body = BoundedBody::response(body, driver, now, cx);
-        if !body.is_whole() {
-            drop(body);
-            let ended = Ended::of(&operation, ending);
-            return self.problem(&Problem::ended(&ended, ending.reason())).map(BoundedBody::whole);
-        }
+        let Some(body) = operation.sync_scope(|| BoundedBody::whole_now(body, cx)) else {
+            return self.ended(&driver, ending, true, false).map(BoundedBody::whole);
+        };
         operation.tell_if_late(operation.deadline());
+        driver.finish_at(now);
         Response::from_parts(head, body)
     }
 
@@ -257,6 +277,7 @@ impl Answering {
             head.headers.remove(stale);
         }
         head.headers.extend(written.headers);
+        head.extensions.extend(written.extensions);
         head.status = written.status;
         Response::from_parts(head, body)
     }
@@ -279,8 +300,9 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"))
 }
 
-fn is_waiting(waited_for: Option<&Arc<AtomicBool>>) -> bool {
-    waited_for.is_some_and(|waiting| waiting.load(Ordering::Relaxed))
+/// Whether HTTP sends no body with this status, whatever the handler made.
+fn has_no_body(status: StatusCode) -> bool {
+    status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
 }
 
 impl<S, B, A> fmt::Debug for IngressFuture<S, B, A>

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body::Body;
 use oneclock::events::{Arrived, Event, Refusal};
 use oneclock::{Operation, clock, events};
 use oneclock_core::ingress::{Arriving, Decision};
-use oneclock_core::{Deadline, Name, Reason, Trust};
+use oneclock_core::{Deadline, Name, Reason};
 use tower_service::Service;
 
 use super::future::{Answering, IngressFuture};
@@ -59,7 +59,8 @@ where
         let limits = config.policy.limits(config.route.and_then(|route| route(request.extensions())));
         let platform = config.platform.as_ref().and_then(|limit| limit()).map(|left| Deadline::after(now, left));
         let said = config.fields.read(request.headers(), trust);
-        let answering = Answering { trust, grpc: said.grpc, coverage: limits.coverage() };
+        let bodiless = *request.method() == Method::HEAD;
+        let answering = Answering { trust, grpc: said.grpc, coverage: limits.coverage(), bodiless };
         let decision = limits.decide(&Arriving { reading: said.reading, trust, arrived, now, platform });
 
         let accepted = match decision {
@@ -83,9 +84,7 @@ where
         if operation.is_observed() {
             operation.tell(&Event::Arrived(&Arrived::new(operation, &accepted)));
         }
-        if said.any && trust == Trust::Outside {
-            config.fields.strip(request.headers_mut());
-        }
+        config.fields.strip(request.headers_mut(), trust);
         let (head, body) = request.into_parts();
         let (upload, waited_for) = Upload::new(body, operation);
         let request = Request::from_parts(head, upload);

@@ -29,6 +29,8 @@ pub(super) struct Link {
     pub(super) lingering: Flag,
     /// No further request, close when idle.
     pub(super) closing: Flag,
+    /// HTTP/1: the head of an answer was handed over, the end of its body was not.
+    pub(super) answering: Flag,
     /// Cut off in the middle: reset it rather than close it.
     pub(super) cut_off: Flag,
 }
@@ -44,7 +46,7 @@ pub(super) enum Speaks {
 #[derive(Debug, Default)]
 pub(super) struct Flag(AtomicBool);
 
-/// One request whose answer is not handed over; over when dropped.
+/// One request whose answer is not handed over as a whole; over when dropped.
 #[derive(Debug)]
 pub(super) struct InFlight(Arc<Link>);
 
@@ -65,6 +67,7 @@ impl Link {
             stalled: Flag::default(),
             lingering: Flag::default(),
             closing: Flag::default(),
+            answering: Flag::default(),
             cut_off: Flag::default(),
         }
     }
@@ -117,8 +120,18 @@ impl Link {
     }
 }
 
+impl InFlight {
+    /// The head of its answer is there, its body follows.
+    pub(super) fn answers(&self) {
+        if self.0.speaks() == Speaks::Http1 {
+            self.0.answering.set(true);
+        }
+    }
+}
+
 impl Drop for InFlight {
     fn drop(&mut self) {
+        self.0.answering.set(false); // on HTTP/1 there is one at a time
         // The time first: whoever sees that nothing is in flight sees since when.
         self.0.idle_since.store(clock::now().as_nanos(), Ordering::Release);
         self.0.in_flight.fetch_sub(1, Ordering::AcqRel);

@@ -70,6 +70,12 @@ pub struct Serve<L, S> {
 ///
 /// Awaited, it returns `Ok` once it was [shut down](Serve::shutdown) and everything that it spawned is gone.
 ///
+/// A connection that was upgraded (101 or CONNECT) belongs to the handler that took it, and so does its end: its operation
+/// is over with the upgrade (contract S2), a shutdown neither closes it nor waits for it, and it keeps its place among
+/// [`ServeLimits::max_connections`] until the handler lets go of it. To have it waited for, share a
+/// [shutdown](Serve::with_shutdown), give the work on it to [`Shutdown::spawn`], and let it end at
+/// [`Shutdown::grace_over`].
+///
 /// # Errors
 /// Only when the listener is broken for good. Errors of single connections, and a lack of descriptors or memory, end
 /// nothing: accepting goes on, after a pause if need be.
@@ -98,7 +104,12 @@ pub struct Serve<L, S> {
 pub fn serve<L, S, B>(listener: L, service: S) -> Serve<L, S>
 where
     L: Listener,
-    S: Service<Request<Incoming>, Response = Response<B>>,
+    // What awaiting it needs, so that a service which cannot be served is told so here.
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
 {
     Serve {
         listener,
@@ -192,7 +203,7 @@ impl<L, S> Serve<L, S> {
     /// this server stops. Whoever calls [`Shutdown::drain`] waits for this server's connections too, and its grace counts
     /// here, unless [`shutdown`](Self::shutdown) gives a shorter one, which then ends the work of all who share it.
     /// Default: one of its own.
-    pub fn on(mut self, shutdown: Shutdown) -> Self {
+    pub fn with_shutdown(mut self, shutdown: Shutdown) -> Self {
         self.shutdown = shutdown;
         self
     }

@@ -87,6 +87,9 @@ where
         let Some(answer) = this.answer.as_mut().as_pin_mut() else { return Poll::Pending };
         let response = ready!(answer.poll(cx))?;
         let in_flight = this.in_flight.take();
+        if let Some(in_flight) = &in_flight {
+            in_flight.answers();
+        }
         let pace = if *this.http2 { Pace::current() } else { None };
         Poll::Ready(Ok(response.map(|body| Outgoing { body, rest: Bytes::new(), pace, in_flight })))
     }

@@ -1,7 +1,7 @@
 //! The socket as hyper sees it: watched for progress, for heads, and for a polite end.
 //!
-//! Decides when a peer that takes no byte is given up (contract X8) and how the rest of an upload is thrown away
-//! (contract X9). Its timers exist only while a write is pending or the end is being waited for.
+//! Decides when a peer that takes no byte is given up (contract X8), how the rest of an upload is thrown away (contract
+//! X9), and that an answer which breaks off never looks complete (contract X3). Its timers exist only while a write is pending or the end is being waited for.
 
 use std::future::Future;
 use std::io;
@@ -79,6 +79,15 @@ impl<L: Listener> Wire<L> {
         self.link.cut_off.set(true);
         let why = format!("the peer took no byte for {limit:?} (limit: write_progress)");
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)))
+    }
+
+    /// Whether it is dropped in the middle of an HTTP/1 answer, without anybody having decided so: a body panicked, or the
+    /// server was dropped. A close would do for chunks and for a known length, but an answer that ends with its connection
+    /// would look complete (contract X3). Hyper drops the socket before the body, so what the link says is still true; a
+    /// body that was handed over as a whole may not have left, which a pending write tells.
+    fn breaks_off(&self) -> bool {
+        self.link.speaks() == Speaks::Http1
+            && (self.link.answering.is_set() || self.stalled.is_some() || std::thread::panicking())
     }
 
     fn begin_end(&self) -> End {
@@ -175,7 +184,7 @@ impl<L: Listener> AsyncWrite for Wire<L> {
 
 impl<L: Listener> Drop for Wire<L> {
     fn drop(&mut self) {
-        if self.link.cut_off.is_set() {
+        if self.link.cut_off.is_set() || self.breaks_off() {
             L::reset(&self.io);
         }
     }
