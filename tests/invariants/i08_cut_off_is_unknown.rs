@@ -16,6 +16,7 @@ use http_body_util::StreamBody;
 use oneclock::Operation;
 use oneclock::events::Called;
 use oneclock_axum::{Op, Problem};
+use oneclock_core::wire::Conventions;
 use oneclock_core::{Cause, Effect, Outcome, Policy, Stage, effect};
 use oneclock_test::peer::{self, Peer};
 use oneclock_test::{Probe, Reason};
@@ -141,7 +142,9 @@ over_every_way_in! {
             op.must_finish("charge", ms(20_000), charge).await.map_err(Problem::from)
         });
         let payment = shop.open(ample("payment"), Router::new().route("/charges", charges)).await;
-        let out = shop.out(WayOut::Client, payment, Terms::default());
+        // Not told how long it has: else it may answer just before the call is cut off.
+        let untold = Terms { tells: Conventions::none(), ..Terms::default() };
+        let out = shop.out(WayOut::Client, payment, untold);
         assert_eq!(charge(&out, "7 EUR").await, unknown(Stage::Wait));
         go_on.notify_one();
         shop.witness().ended("charge").await;

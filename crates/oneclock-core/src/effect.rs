@@ -85,6 +85,21 @@ pub const fn outcome(seen: Seen, reads_only: bool) -> Outcome {
     }
 }
 
+/// What is known of a whole operation that was cut off, whose last known place was `stage`: that it may have happened.
+///
+/// The stage of one call is proof, see [`outcome`]; that of an operation is only where one of its parts was, and says
+/// nothing of the parts before it and beside it (contract R8: not sent needs proof).
+///
+/// ```
+/// # use oneclock_core::{effect::*, Stage};
+/// // The charge was answered, and the mail was waiting for a connection:
+/// assert_eq!(outcome_of_the_whole(Stage::Pool), Outcome::Unknown { stage: Stage::Pool });
+/// assert_eq!(outcome(Seen::CutOff { stage: Stage::Pool }, false), Outcome::NotSent, "the mail by itself");
+/// ```
+pub const fn outcome_of_the_whole(stage: Stage) -> Outcome {
+    Outcome::Unknown { stage }
+}
+
 /// Whether a call with this effect may be repeated after this outcome (contract R7, invariant I10).
 ///
 /// `enforces_keys` is what the destination was declared to do; a key alone proves nothing. Whether a repetition still
@@ -231,6 +246,13 @@ mod tests {
         }
         for stage in [Stage::Send, Stage::Wait, Stage::Body, Stage::Backoff] {
             assert_eq!(outcome(Seen::CutOff { stage }, false), Outcome::Unknown { stage }, "{stage}");
+        }
+    }
+
+    #[test]
+    fn r8_a_whole_never_claims_that_nothing_was_sent() {
+        for stage in Stage::ALL {
+            assert_eq!(outcome_of_the_whole(stage), Outcome::Unknown { stage });
         }
     }
 

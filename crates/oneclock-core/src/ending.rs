@@ -96,6 +96,17 @@ pub struct Ending {
     pub at: Tick,
 }
 
+/// How far work had come when its operation ended. Which row of the contract's table applies depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Progress {
+    /// It waited for its turn: nothing of it was started (contract X7).
+    NotStarted,
+    /// It had started, and was waiting for the rest of the request's body.
+    AwaitingUpload,
+    /// It had started.
+    Working,
+}
+
 /// What is known when work is dropped before its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
@@ -314,6 +325,37 @@ impl Stage {
 // === Ending ===
 
 impl Ending {
+    /// The end at a deadline that `bound` had made, noticed `at` that moment.
+    pub const fn out_of_time(bound: BoundBy, stage: Stage, at: Tick) -> Self {
+        Self { cause: Cause::Deadline, bound, stage, at }
+    }
+
+    /// What to tell the caller of an operation that ended this way, by how far its work had come.
+    ///
+    /// The rows of the contract's table that say "not started", and the one of a request body that did not come; in every
+    /// other case [`reason`](Self::reason).
+    ///
+    /// ```
+    /// # use oneclock_core::{ending::*, Tick};
+    /// let ending = Ending::out_of_time(BoundBy::Caller, Stage::Queue, Tick::from_nanos(5_000));
+    /// assert_eq!(ending.reason_for(Progress::NotStarted), Reason::ExpiredBeforeStart);
+    /// assert_eq!(ending.reason_for(Progress::AwaitingUpload), Reason::RequestBody);
+    /// assert_eq!(ending.reason_for(Progress::Working), Reason::Deadline);
+    /// ```
+    pub const fn reason_for(self, progress: Progress) -> Reason {
+        match (progress, self.cause) {
+            (Progress::NotStarted, Cause::Deadline) => Reason::ExpiredBeforeStart,
+            (Progress::NotStarted, Cause::Shutdown) => Reason::Shutdown,
+            (Progress::AwaitingUpload, Cause::Deadline) => Reason::RequestBody,
+            (Progress::AwaitingUpload, Cause::Shutdown)
+            | (Progress::Working, Cause::Deadline | Cause::Shutdown)
+            | (
+                Progress::NotStarted | Progress::AwaitingUpload | Progress::Working,
+                Cause::CallerGone | Cause::SiblingFailed | Cause::CalledOff | Cause::Shed,
+            ) => self.reason(),
+        }
+    }
+
     /// What to tell the caller of an operation that had started and ended this way.
     ///
     /// The mapping of the contract's table: a deadline that a local limit made is [`Reason::Cap`] when the caller
@@ -616,6 +658,30 @@ mod tests {
         assert_eq!(row(Reason::CallerGone), (499, 1, Repeat::No));
         assert_eq!(row(Reason::RequestBody).0, 408);
         assert_eq!(row(Reason::Malformed), (400, 13, Repeat::No));
+    }
+
+    /// The rows of the table that depend on how far the work had come.
+    #[test]
+    fn x7_how_far_the_work_had_come_decides_the_row() {
+        use Progress::{AwaitingUpload, NotStarted, Working};
+        let told = |cause, bound, progress| {
+            let ending = Ending { cause, bound, stage: Stage::Work, at: Tick::default() };
+            ending.reason_for(progress)
+        };
+        for bound in BOUNDS {
+            assert_eq!(told(Cause::Deadline, bound, NotStarted), Reason::ExpiredBeforeStart, "{bound}");
+            assert_eq!(told(Cause::Deadline, bound, AwaitingUpload), Reason::RequestBody, "{bound}");
+            let worked = if bound == BoundBy::Cap { Reason::Cap } else { Reason::Deadline };
+            assert_eq!(told(Cause::Deadline, bound, Working), worked, "{bound}");
+            assert_eq!(told(Cause::Shutdown, bound, NotStarted), Reason::Shutdown);
+            for progress in [AwaitingUpload, Working] {
+                assert_eq!(told(Cause::Shutdown, bound, progress), Reason::ShutdownMidway, "{progress:?}");
+            }
+            for progress in [NotStarted, AwaitingUpload, Working] {
+                assert_eq!(told(Cause::CallerGone, bound, progress), Reason::CallerGone, "{progress:?}");
+                assert_eq!(told(Cause::CalledOff, bound, progress), Reason::CalledOff, "{progress:?}");
+            }
+        }
     }
 
     #[test]

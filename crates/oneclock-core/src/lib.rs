@@ -24,7 +24,7 @@ pub mod time;
 pub mod wire;
 
 pub use effect::{Effect, Outcome};
-pub use ending::{Bound, BoundBy, Cause, Ending, Reason, Stage};
+pub use ending::{Bound, BoundBy, Cause, Ending, Progress, Reason, Stage};
 pub use grant::{Ask, Budget, Refused};
 pub use ingress::{OnMalformed, Policy, Trust};
 pub use ledger::Ledger;

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use oneclock::{Call, Driver, EndOf, Operation, clock};
 use oneclock_core::{Cause, Deadline, Ending, Name, Outcome, Tick};
@@ -82,9 +83,16 @@ enum Source<B> {
 
 /// What is left of a body.
 struct Producer<B> {
-    seen: Option<Result<Frame<Bytes>, BoxError>>, // looked at, or the rest of a large frame
+    seen: Option<Seen>, // looked at, or the rest of a large frame
     rest: Option<B>,
     with_the_head: bool, // `seen` was looked at together with the head: it is delivered whatever the clock says
+}
+
+/// A frame or a failure, kept small: a body is moved several times before it is polled.
+enum Seen {
+    Data(Bytes),
+    Trailers(Box<HeaderMap>),
+    Failed(BoxError),
 }
 
 struct Slot<B>(Mutex<Watched<B>>);
@@ -148,7 +156,7 @@ where
 {
     /// A body that is there as a whole and belongs to nobody: a refusal.
     pub(crate) fn whole(bytes: Bytes) -> Self {
-        let seen = (!bytes.is_empty()).then(|| Ok(Frame::data(bytes)));
+        let seen = (!bytes.is_empty()).then_some(Seen::Data(bytes));
         Self {
             source: Source::Here(Producer { seen, rest: None, with_the_head: true }),
             owner: None,
@@ -202,7 +210,7 @@ where
     pub(crate) fn answer(body: B, mut call: Call, outcome: Outcome, now: Tick, cx: &mut Context<'_>) -> Self {
         let mut producer = Producer::new(body);
         producer.look(cx);
-        if producer.rest.is_none() && !matches!(producer.seen, Some(Err(_))) {
+        if producer.rest.is_none() && !matches!(producer.seen, Some(Seen::Failed(_))) {
             call.close_at(outcome, now);
             return Self { source: Source::Here(producer), owner: None, stream: Stream::No };
         }
@@ -439,28 +447,28 @@ where
     fn is_small_and_whole(&self) -> bool {
         self.rest.is_none()
             && match &self.seen {
-                Some(Ok(frame)) => frame.data_ref().is_none_or(|data| data.len() <= CHUNK),
-                Some(Err(_)) => false,
-                None => true,
+                Some(Seen::Data(data)) => data.len() <= CHUNK,
+                Some(Seen::Failed(_)) => false,
+                Some(Seen::Trailers(_)) | None => true,
             }
     }
 
     /// The next piece, at most [`CHUNK`] long.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = match self.seen.take() {
+        let seen = match self.seen.take() {
             Some(seen) => Some(seen),
             None => ready!(self.poll_rest(cx)),
         };
-        let Some(Ok(frame)) = frame else { return Poll::Ready(frame) };
-        Poll::Ready(Some(Ok(match frame.into_data() {
-            Ok(mut data) if data.len() > CHUNK => {
+        Poll::Ready(seen.map(|seen| match seen {
+            Seen::Data(mut data) if data.len() > CHUNK => {
                 let piece = data.split_to(CHUNK);
-                self.seen = Some(Ok(Frame::data(data)));
-                Frame::data(piece)
+                self.seen = Some(Seen::Data(data));
+                Ok(Frame::data(piece))
             }
-            Ok(data) => Frame::data(data),
-            Err(frame) => frame,
-        })))
+            Seen::Data(data) => Ok(Frame::data(data)),
+            Seen::Trailers(trailers) => Ok(Frame::trailers(*trailers)),
+            Seen::Failed(error) => Err(error),
+        }))
     }
 
     /// The same, in the scope of the operation whose body it is.
@@ -477,23 +485,25 @@ where
         }
     }
 
-    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Seen>> {
         let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(&mut *rest).poll_frame(cx));
         if rest.is_end_stream() || !matches!(frame, Some(Ok(_))) {
             self.rest = None;
         }
-        Poll::Ready(frame.map(|frame| match frame {
-            Ok(frame) => Ok(frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))),
-            Err(error) => Err(error.into()),
+        Poll::Ready(frame.and_then(|frame| match frame.map(Frame::into_data) {
+            Ok(Ok(mut data)) => Some(Seen::Data(data.copy_to_bytes(data.remaining()))),
+            // Neither data nor trailers: a kind of frame that HTTP does not have yet.
+            Ok(Err(frame)) => frame.into_trailers().ok().map(|trailers| Seen::Trailers(Box::new(trailers))),
+            Err(error) => Some(Seen::Failed(error.into())),
         }))
     }
 
     fn size_hint(&self) -> SizeHint {
         let mut hint = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
         let seen = match &self.seen {
-            Some(Ok(frame)) => frame.data_ref().map_or(0, |data| data.len() as u64),
-            Some(Err(_)) | None => 0,
+            Some(Seen::Data(data)) => data.len() as u64,
+            Some(Seen::Trailers(_) | Seen::Failed(_)) | None => 0,
         };
         if let Some(upper) = hint.upper() {
             hint.set_upper(upper.saturating_add(seen));

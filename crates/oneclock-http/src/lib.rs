@@ -24,8 +24,8 @@ pub use arrival::Arrival;
 pub use body::{BodyCutOff, BoundedBody, BoxError, Upload};
 pub use carry::{Carry, CarryLayer};
 pub use client::{
-    Answer, Client, ClientBuilder, ClientFuture, NotAClient, NotARequest, NotCollected, NotSuccessful, Received, collect, collect_json,
-    is_refused_stream, successful,
+    Answer, Client, ClientBuilder, ClientFuture, NotAClient, NotARequest, NotCollected, NotSuccessful, Received,
+    collect, collect_json, is_refused_stream, successful,
 };
 pub use destination::{DEFAULT_CAP, Destination, DestinationBuilder, WithoutOperation};
 pub use egress::{Egress, EgressFuture, EgressLayer};

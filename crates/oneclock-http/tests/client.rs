@@ -6,23 +6,28 @@
 use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as std_mpsc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Frame;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use oneclock::events::Counting;
 use oneclock::{Operation, Stopped, WhyNot, clock};
 use oneclock_core::{Cause, Outcome, Reason, Stage, Trust};
 use oneclock_http::{
-    BodyCutOff, BoundedBody, CallError, Client, ClientBuilder, NotARequest, NotCollected, Received, WithoutOperation,
-    collect, collect_json,
+    Answer, BodyCutOff, BoundedBody, CallError, Client, ClientBuilder, NotARequest, NotCollected, Received,
+    WithoutOperation, collect, collect_json,
 };
 use oneclock_test::peer::{self, Leaving, Peer, ResetAt, StreamResetAt};
 use oneclock_test::{Baseline, PATIENCE, Protocol};
 use tokio::net::{TcpListener, TcpStream};
+use tower::{Service, ServiceBuilder, ServiceExt};
 
 const BOTH: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
 
@@ -745,6 +750,52 @@ async fn e4_a_wait_for_a_stream_of_the_peers_is_not_told_as_left() {
     serving.abort();
 }
 
+/// An upload that uses its client while it is dropped, as an answer of the same client does that is passed on.
+struct CallsBack(Client, Arc<AtomicBool>);
+
+impl http_body::Body for CallsBack {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Pending
+    }
+}
+
+impl Drop for CallsBack {
+    fn drop(&mut self) {
+        let mut call = std::pin::pin!(self.0.get("/"));
+        let _ = call.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
+        self.1.store(true, Ordering::SeqCst);
+    }
+}
+
+/// In a thread of its own: what deadlocks cannot fail by itself.
+#[test]
+fn an_upload_that_uses_its_client_while_it_is_dropped_holds_nobody_up() {
+    let (done, is_done) = std_mpsc::channel();
+    let work = async move {
+        let peer = peer::echo_headers(Protocol::Http2).expect("a peer");
+        let inventory = client(Protocol::Http2, &peer);
+        let op = Operation::begin("order", AMPLE);
+        whole(inventory.request_in(&op, get("/")).await.expect("the connection is there")).await;
+        let dropped = Arc::new(AtomicBool::new(false));
+        let upload = CallsBack(inventory.clone(), Arc::clone(&dropped));
+        let mut call = Box::pin(inventory.request_in(&op, Request::post("/").body(upload).expect("a request")));
+        assert!(futures_util::poll!(call.as_mut()).is_pending());
+        drop(call);
+        assert!(!dropped.load(Ordering::SeqCst), "it waits for the connection, which will drop it");
+        whole(inventory.request_in(&op, get("/")).await.expect("an answer")).await;
+        assert!(dropped.load(Ordering::SeqCst));
+        let _ = done.send("done");
+    };
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(work);
+    });
+    assert_eq!(is_done.recv_timeout(PATIENCE), Ok("done"));
+}
+
 /// HTTP/2: sends the head and a piece of the body at once, and never reads the upload.
 async fn answers_early() -> (SocketAddr, tokio::task::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -781,5 +832,83 @@ async fn x8_an_upload_stuck_behind_an_early_answer_ends_with_that_answer() {
     before.assert_back().await; // while the client is held: the stuck upload is gone
     let next = Operation::begin("next", AMPLE);
     inventory.request_in(&next, get("/")).await.expect("the next call has a connection of its own");
+    serving.abort();
+}
+
+// === As a service ===
+
+#[tokio::test]
+async fn i4_a_client_is_a_service_and_a_wait_before_it_is_not_told_as_left() {
+    for protocol in BOTH {
+        let peer = peer::slow(protocol, ms(200)).expect("a peer");
+        let inventory = ServiceBuilder::new().concurrency_limit(1).service(client(protocol, &peer));
+        let op = Operation::begin("order", AMPLE);
+        let call = async || {
+            let answer: Answer = op.scope(inventory.clone().oneshot(get("/"))).await.expect("an answer");
+            whole(answer).await
+        };
+        let both = tokio::join!(call(), call());
+        assert_eq!(both, (Bytes::from("late"), Bytes::from("late")));
+        let seen = peer.await_requests(2).await.expect("seen");
+        let told: u64 = seen.headers["x-remaining-ms"].to_str().expect("text").parse().expect("a number");
+        assert!(ms(told) <= AMPLE - ms(200), "told {told} ms");
+    }
+}
+
+#[tokio::test]
+async fn i2_a_call_of_the_service_ends_at_the_deadline_of_the_operation_that_made_it() {
+    let peer = peer::stall(Protocol::Http1).expect("a peer");
+    let mut inventory = client(Protocol::Http1, &peer);
+    let op = Operation::begin("order", ms(200));
+    let call = op.sync_scope(|| inventory.call(get("/")));
+    let error = call.await.expect_err("no answer"); // polled outside of the scope
+    cut_off(&error, Stage::Wait, Outcome::Unknown { stage: Stage::Wait });
+    assert!(overrun(&op) < ms(500));
+}
+
+// === Answers without a body ===
+
+/// HEAD, 204, 304: the call is over with the head, and its connection is the next one's, though the answer is held.
+#[tokio::test]
+async fn x1_an_answer_without_a_body_is_over_with_its_head() {
+    let app = axum::Router::new()
+        .route("/200", axum::routing::get(|| async { "hello" }))
+        .route("/204", axum::routing::get(|| async { http::StatusCode::NO_CONTENT }))
+        .route("/304", axum::routing::get(|| async { http::StatusCode::NOT_MODIFIED }));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let addr = listener.local_addr().expect("an address");
+    let serving = tokio::spawn(std::future::IntoFuture::into_future(oneclock_http::serve(listener, app)));
+    for protocol in BOTH {
+        let inventory = builder(protocol, addr).max_connections(1).max_streams(1).build().expect("a client");
+        let counting = Arc::new(Counting::default());
+        let op = Operation::begin("order", AMPLE).observed_by(counting.clone());
+        let mut held = Vec::new();
+        for (method, path, status) in [("HEAD", "/200", 200), ("GET", "/204", 204), ("GET", "/304", 304)] {
+            let request = Request::builder().method(method).uri(path).body(Empty::<Bytes>::new()).expect("a request");
+            let answer = inventory.request_in(&op, request).await.expect("an answer");
+            assert_eq!(answer.status(), status);
+            held.push(answer);
+            assert_eq!(counting.count("called applied"), held.len() as u64, "{protocol:?} {path} {counting:?}");
+        }
+        for answer in held {
+            assert_eq!(whole(answer).await, "");
+        }
+    }
+    serving.abort();
+}
+
+#[tokio::test]
+async fn x1_an_answer_that_is_announced_before_it_comes_is_the_last_one() {
+    let (addr, serving) = answers(
+        "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+    )
+    .await;
+    let inventory = builder(Protocol::Http1, addr).build().expect("a client");
+    let op = Operation::begin("order", AMPLE);
+    for _ in 0..2 {
+        let answer = inventory.request_in(&op, get("/")).await.expect("an answer");
+        assert_eq!(answer.status(), 200);
+        assert_eq!(whole(answer).await, "ok");
+    }
     serving.abort();
 }

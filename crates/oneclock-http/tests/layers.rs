@@ -507,6 +507,25 @@ async fn an_upload_that_does_not_come_is_408_and_a_slow_handler_is_not() {
     assert_eq!(fine.status(), 200);
 }
 
+/// X7: a future that somebody held back until after its deadline was queued, whoever's queue it was.
+#[tokio::test(start_paused = true)]
+async fn x7_what_is_first_polled_after_its_deadline_is_not_started() {
+    let runs = Runs::default();
+    let handler = runs.clone();
+    let mut service = ServiceBuilder::new().layer(layer()).service_fn(move |_: Request<Upload<Text>>| {
+        let handler = handler.clone();
+        async move {
+            drop(handler.start());
+            done("ran")
+        }
+    });
+    let held_back = service.ready().await.expect("always ready").call(asking(&[("x-remaining-ms", "100")]));
+    tokio::time::sleep(ms(200)).await;
+    let response = held_back.await.expect("infallible");
+    assert_eq!((response.status().as_u16(), reason(&response)), (504, "expired_before_start"));
+    assert_eq!(runs.counts(), (0, 0));
+}
+
 /// Contract V2, with the naive way beside it: what waits for its turn spends its budget, and is not started after it.
 mod v2_one_at_a_time {
     use super::*;

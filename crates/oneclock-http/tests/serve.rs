@@ -19,6 +19,7 @@ use axum::extract::Request;
 use axum::routing::{MethodRouter, any, get};
 use bytes::Bytes;
 use http_body::{Body, Frame};
+use oneclock::events::Counting;
 use oneclock::{Operation, Shutdown};
 use oneclock_core::{Policy, Trust};
 use oneclock_http::{Arrival, IngressLayer, Listener, Serve, ServeLimits, Watched, serve};
@@ -26,7 +27,7 @@ use oneclock_test::caller::{Caller, H1End, H1Outcome, H2Outcome, How};
 use oneclock_test::{Baseline, Ended, Probe, ProbeGuard, Reason, Wakes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -635,6 +636,159 @@ async fn x3_an_answer_that_ends_with_its_connection_is_reset_so_that_it_does_not
     assert_eq!(end.expect_err("cut off").kind(), io::ErrorKind::ConnectionReset);
     assert_eq!(probe.ended(1).await.unwrap().how, Ended::Dropped);
     server.stop().await;
+}
+
+/// With `/halves`: a body without a length, which on HTTP/1.0 ends with its connection. Half of it comes at once; then it
+/// waits for `then`, and panics.
+fn halves(probe: &Probe, then: &Arc<Semaphore>) -> Router {
+    let (probe, then) = (probe.clone(), Arc::clone(then));
+    hello().route(
+        "/halves",
+        get(move || async move {
+            let state = (true, then, probe.enter());
+            AxumBody::from_stream(futures_util::stream::unfold(state, |(is_first, then, guard)| async move {
+                if !is_first {
+                    drop(then.acquire().await);
+                    panic!("on purpose");
+                }
+                Some((Ok::<_, io::Error>(Bytes::from_static(b"half")), (false, then, guard)))
+            }))
+        }),
+    )
+}
+
+async fn until_half(addr: SocketAddr) -> TcpStream {
+    let mut socket = raw(addr, b"GET /halves HTTP/1.0\r\n\r\n").await;
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b"half") {
+        assert_ne!(timeout(PATIENCE, socket.read_buf(&mut bytes)).await.expect("it comes").unwrap(), 0);
+    }
+    socket
+}
+
+/// A close would be the end of the answer.
+async fn is_reset(mut socket: TcpStream) {
+    let (_, end, _) = until_closed(&mut socket).await;
+    assert_eq!(end.expect_err("cut off").kind(), io::ErrorKind::ConnectionReset);
+}
+
+#[tokio::test]
+async fn x3_an_answer_whose_body_panics_does_not_look_complete() {
+    let (probe, then) = (Probe::new(), Arc::new(Semaphore::new(0)));
+    let server = Server::of(halves(&probe, &then), |serve| serve).await;
+    let socket = until_half(server.addr).await;
+    then.add_permits(1);
+    is_reset(socket).await;
+    server.lives().await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn x3_an_answer_whose_server_is_dropped_does_not_look_complete() {
+    let probe = Probe::new();
+    let server = Server::of(halves(&probe, &Arc::new(Semaphore::new(0))), |serve| serve).await;
+    let socket = until_half(server.addr).await;
+    server.task.abort();
+    is_reset(socket).await;
+    assert_eq!(probe.ended(1).await.unwrap().how, Ended::Dropped);
+}
+
+/// One frame, its last, more than the socket takes. Its length is not told.
+struct Large(Option<Bytes>);
+
+impl Body for Large {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(self.0.take().map(|frame| Ok(Frame::data(frame))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        assert!(self.0.is_none(), "handed over as a whole");
+    }
+}
+
+/// The handler and its body are done, hyper has it all. The peer has not.
+#[tokio::test]
+async fn x3_a_whole_answer_that_has_not_left_does_not_look_complete() {
+    let app = hello().route("/large", get(|| async { AxumBody::new(Large(Some(vec![b'x'; 4 * FRAME].into()))) }));
+    let server = Server::of(app, |serve| serve).await;
+    let mut socket = raw(server.addr, b"GET /large HTTP/1.0\r\n\r\n").await;
+    assert_eq!(timeout(PATIENCE, socket.read_u8()).await.expect("it comes").unwrap(), b'H');
+    server.task.abort();
+    is_reset(socket).await;
+}
+
+// === Answers without a body ===
+
+/// HEAD, 204, 304: there is nothing to write after the head. The operation is over then, and neither its deadline nor a
+/// shutdown cuts the connection that goes on.
+#[tokio::test]
+async fn x8_an_answer_without_a_body_leaves_nothing_under_way() {
+    let counting = Arc::new(Counting::default());
+    let status = |status: u16| get(move || async move { http::StatusCode::from_u16(status).expect("a status") });
+    let streamed = || AxumBody::from_stream(futures_util::stream::pending::<Result<Bytes, io::Error>>());
+    let app = hello()
+        .route("/204", status(204))
+        .route("/304", status(304))
+        .route("/streamed", get(move || async move { streamed() }))
+        .layer(within(ms(300)).observed_by(counting.clone()));
+    let server = Server::of(app, |serve| serve).await;
+    let calls = [("HEAD", "/hello", 200), ("HEAD", "/streamed", 200), ("GET", "/204", 204), ("GET", "/304", 304)];
+
+    let mut socket = TcpStream::connect(server.addr).await.unwrap();
+    for (method, path, status) in calls {
+        let begin = counting.sum("ended");
+        socket.write_all(format!("{method} {path} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).await.unwrap();
+        let head = head_of(&mut socket).await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
+        ended(&counting, begin + 1).await;
+    }
+    let caller = Caller::h2(server.addr).connect().await.unwrap();
+    for (method, path, expected) in calls {
+        let begin = counting.sum("ended");
+        match caller.method(method.parse().unwrap(), path).send().await.unwrap().answer().await {
+            H2Outcome::Complete { status, body, .. } => assert_eq!((status.as_u16(), body.len()), (expected, 0)),
+            other => panic!("{method} {path}: {other:?}"),
+        }
+        ended(&counting, begin + 1).await;
+    }
+    assert_eq!(counting.count("ended ok"), 2 * calls.len() as u64, "{counting:?}");
+
+    // Past every deadline both connections go on.
+    tokio::time::sleep(ms(500)).await;
+    socket.write_all(b"GET /204 HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    assert!(head_of(&mut socket).await.starts_with("HTTP/1.1 204"));
+    match caller.get("/hello").send().await.unwrap().answer().await {
+        H2Outcome::Complete { status, .. } => assert_eq!(status.as_u16(), 200),
+        other => panic!("{other:?}"),
+    }
+    server.stop().await;
+}
+
+/// Exactly the head of an answer: a body after it would be the beginning of the next head.
+async fn head_of(socket: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(timeout(PATIENCE, socket.read_u8()).await.expect("it comes").unwrap());
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// Waits until so many operations have ended: long before their deadline.
+async fn ended(counting: &Counting, operations: u64) {
+    let since = now();
+    while counting.sum("ended") < operations {
+        assert!(now() - since < PATIENCE, "an operation goes on: {counting:?}");
+        tokio::task::yield_now().await;
+    }
 }
 
 // === Peers that take nothing ===

@@ -169,11 +169,7 @@ impl Client {
     /// let answer = inventory.request_in(&op, request).await?;
     /// # Ok(()) }
     /// ```
-    pub async fn request_in<B>(
-        &self,
-        operation: &Operation,
-        request: Request<B>,
-    ) -> Result<Answer, CallError>
+    pub async fn request_in<B>(&self, operation: &Operation, request: Request<B>) -> Result<Answer, CallError>
     where
         B: Body + Send + 'static,
         B::Error: Into<BoxError>,

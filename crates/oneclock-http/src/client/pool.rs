@@ -15,7 +15,6 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -482,5 +481,80 @@ where
         self.tracker.spawn(async move {
             let _ = cut.run_until_cancelled_owned(work).await;
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oneclock_test::{PATIENCE, Protocol, peer};
+
+    /// A pool with one connection of HTTP/2 and `streams` streams on it, which is as many as the peer allows. Without an
+    /// `.await` after it, the connection's task does not run and say otherwise.
+    async fn full(streams: usize) -> (Arc<Pool>, Vec<Stream>) {
+        let peer = peer::stall(Protocol::Http2).expect("a peer");
+        let pool = Pool::new(Settings { http2: true, ..Settings::default() });
+        let io = TokioIo::new(TcpStream::connect(peer.addr()).await.expect("a connection"));
+        let turn = pool.turn().await;
+        let mut taken = vec![pool.share(io, turn).await.expect("a handshake")];
+        room(&taken).max_streams.store(streams, Ordering::Release);
+        while taken.len() < streams {
+            taken.push(stream(&pool).unwrap_or_else(|_| panic!("there is room for {streams}")));
+        }
+        (pool, taken)
+    }
+
+    fn stream(pool: &Pool) -> Result<Stream, NoStream> {
+        let turn = Arc::clone(&pool.turns).try_acquire_owned().expect("a turn");
+        pool.stream(turn).map_err(|(why, _)| why)
+    }
+
+    fn wait(pool: &Pool) -> OwnedNotified {
+        match stream(pool) {
+            Err(NoStream::Full(freed)) => freed,
+            Err(NoStream::NotConnected) | Ok(_) => panic!("it was to be full"),
+        }
+    }
+
+    fn room(taken: &[Stream]) -> &Room {
+        &taken[0].connection.room
+    }
+
+    #[tokio::test]
+    async fn i4_a_call_that_is_about_to_wait_hears_that_its_connection_takes_no_more() {
+        let (pool, taken) = full(1).await;
+        let freed = wait(&pool);
+        taken[0].retire(); // before the other has waited for anything
+        timeout(PATIENCE, freed).await.expect("told");
+        assert!(matches!(stream(&pool), Err(NoStream::NotConnected)));
+    }
+
+    #[tokio::test]
+    async fn i4_two_streams_that_are_freed_at_once_are_for_two() {
+        let (pool, taken) = full(2).await;
+        let (one, other) = (wait(&pool), wait(&pool));
+        drop(taken);
+        timeout(PATIENCE, one).await.expect("told");
+        let _stream = stream(&pool).unwrap_or_else(|_| panic!("there is room"));
+        timeout(PATIENCE, other).await.expect("told as well");
+    }
+
+    #[tokio::test]
+    async fn i4_a_peer_that_allows_more_is_believed_at_once() {
+        let (pool, taken) = full(1).await;
+        let freed = wait(&pool);
+        room(&taken).update(2);
+        timeout(PATIENCE, freed).await.expect("told");
+    }
+
+    #[tokio::test]
+    async fn an_old_connection_that_is_idle_does_not_take_the_new_one_away() {
+        let (pool, taken) = full(1).await;
+        let id = taken[0].connection.id;
+        drop(taken);
+        assert!(pool.forget_idle(id + 1, Duration::ZERO).is_some());
+        assert!(pool.is_connected());
+        assert!(pool.forget_idle(id, Duration::ZERO).is_none());
+        assert!(!pool.is_connected());
     }
 }

@@ -29,10 +29,11 @@ pin_project! {
         S: Service<Request<Upload<B>>>,
     {
         #[pin]
-        work: Work<S, S::Future, B>,
+        work: Work<S, S::Future, S::Error, B>,
         #[pin]
         end: Option<EndOf>, // made at the first poll that has to wait
         driver: Option<Driver>,
+        begun: bool, // whether it was polled
         waited_for: Option<Arc<AtomicU8>>, // whether the handler waits for the upload
         answering: Answering,
         answer: PhantomData<fn() -> A>,
@@ -55,8 +56,9 @@ pin_project! {
 
 pin_project! {
     #[project = WorkProjection]
-    enum Work<S, F, B> {
-        Refused { answer: Option<Response<Bytes>> },
+    pub(super) enum Work<S, F, E, B> {
+        Refused { answer: Option<Box<Response<Bytes>>> },
+        Failed { error: Option<E> },
         Queued { inner: S, request: Option<Request<Upload<B>>>, waiting: Option<Spending> },
         Running { #[pin] handler: F },
         Over,
@@ -84,9 +86,10 @@ where
 {
     pub(super) fn refused(answer: Response<Bytes>) -> Self {
         Self {
-            work: Work::Refused { answer: Some(answer) },
+            work: Work::Refused { answer: Some(Box::new(answer)) },
             end: None,
             driver: None,
+            begun: false,
             waited_for: None,
             answering: Answering { trust: Trust::Outside, grpc: false, coverage: Coverage::Unary, bodiless: false },
             answer: PhantomData,
@@ -94,14 +97,12 @@ where
     }
 
     pub(super) fn begun(
-        inner: S,
-        request: Request<Upload<B>>,
+        work: Work<S, S::Future, S::Error, B>,
         driver: Driver,
         waited_for: Option<Arc<AtomicU8>>,
         answering: Answering,
     ) -> Self {
-        let work = Work::Queued { inner, request: Some(request), waiting: None };
-        Self { work, end: None, driver: Some(driver), waited_for, answering, answer: PhantomData }
+        Self { work, end: None, driver: Some(driver), begun: false, waited_for, answering, answer: PhantomData }
     }
 }
 
@@ -117,23 +118,28 @@ where
         let mut this = self.project();
         if let WorkProjection::Refused { answer } = this.work.as_mut().project() {
             return match answer.take() {
-                Some(answer) => Poll::Ready(Ok(answer.map(BoundedBody::whole))),
+                Some(answer) => Poll::Ready(Ok((*answer).map(BoundedBody::whole))),
                 None => Poll::Pending, // polled after it was done
             };
         }
         let Some(driver) = this.driver.as_ref() else { return Poll::Pending };
         let operation = driver.operation();
 
-        // First the handler; a head that is ready at or after the deadline is looked at more closely (contract X1).
+        // First the handler; a head that is ready at or after the deadline is looked at more closely (contract X1). But a
+        // future that is polled only after its deadline was in a queue of somebody else's: it is not started (X7).
+        let may_begin = *this.begun || !operation.is_ended();
         let mut polled = Poll::Pending;
         let mut uploading = false;
-        operation.sync_scope(|| {
-            polled = this.work.as_mut().poll(cx, operation);
-            if polled.is_ready() {
-                uploading = Waits::now(this.waited_for.as_ref());
-                this.work.set(Work::Over);
-            }
-        });
+        if may_begin {
+            operation.sync_scope(|| {
+                polled = this.work.as_mut().poll(cx, operation);
+                if polled.is_ready() {
+                    uploading = Waits::now(this.waited_for.as_ref());
+                    this.work.set(Work::Over);
+                }
+            });
+            *this.begun = true;
+        }
         if let Poll::Ready(result) = polled {
             this.end.set(None);
             let Some(driver) = this.driver.take() else { return Poll::Pending };
@@ -154,7 +160,7 @@ where
         let Some(end) = this.end.as_mut().as_pin_mut() else { return Poll::Pending };
         let ending = ready!(end.poll(cx));
         this.end.set(None);
-        let started = !matches!(*this.work, Work::Queued { .. });
+        let started = *this.begun && !matches!(*this.work, Work::Queued { .. });
         let uploading = Waits::now(this.waited_for.as_ref());
         // The handler goes first, so that its guards close what they opened before the ledger is read.
         operation.sync_scope(|| this.work.set(Work::Over));
@@ -163,7 +169,7 @@ where
     }
 }
 
-impl<S, B> Work<S, S::Future, B>
+impl<S, B> Work<S, S::Future, S::Error, B>
 where
     S: Service<Request<Upload<B>>>,
 {
@@ -176,6 +182,9 @@ where
         loop {
             let handler = match self.as_mut().project() {
                 WorkProjection::Running { handler } => return handler.poll(cx),
+                WorkProjection::Failed { error } => {
+                    return error.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error)));
+                }
                 WorkProjection::Refused { .. } | WorkProjection::Over => return Poll::Pending,
                 WorkProjection::Queued { inner, request, waiting } => {
                     match inner.poll_ready(cx) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{Method, Request, Response};
@@ -13,7 +13,7 @@ use oneclock_core::ingress::{Arriving, Decision};
 use oneclock_core::{Deadline, Name, Reason};
 use tower_service::Service;
 
-use super::future::{Answering, IngressFuture};
+use super::future::{Answering, IngressFuture, Work};
 use super::layer::Config;
 use crate::Arrival;
 use crate::body::{BoundedBody, BoxError, Upload};
@@ -89,9 +89,18 @@ where
         let (upload, waited_for) = Upload::new(body, operation);
         let request = Request::from_parts(head, upload);
 
-        let next = self.inner.clone();
-        let inner = std::mem::replace(&mut self.inner, next); // the one that may have been made ready
-        IngressFuture::begun(inner, request, driver, waited_for, answering)
+        // A service below that is ready, as nearly every one is, is called at once; what has to wait waits in the future.
+        let inner = &mut self.inner;
+        let work = operation.sync_scope(|| match inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(())) => Work::Running { handler: inner.call(request) },
+            Poll::Ready(Err(error)) => Work::Failed { error: Some(error) },
+            Poll::Pending => {
+                let next = inner.clone();
+                let inner = std::mem::replace(inner, next); // the one that has begun to become ready
+                Work::Queued { inner, request: Some(request), waiting: None }
+            }
+        });
+        IngressFuture::begun(work, driver, waited_for, answering)
     }
 }
 
