@@ -692,8 +692,8 @@ mod tests {
     fn i1_whatever_arrives_gets_a_finite_deadline() {
         let conventions = Conventions::default_set();
         let of = |index: usize| conventions.iter().nth(index).expect("six by default");
-        assert_eq!(of(GRPC_TIMEOUT).field().as_str(), "grpc-timeout");
-        assert_eq!(of(X_REQUEST_DEADLINE).field().as_str(), "x-request-deadline");
+        assert_eq!(of(GRPC_TIMEOUT).name().to_string(), "grpc-timeout");
+        assert_eq!(of(X_REQUEST_DEADLINE).name().to_string(), "x-request-deadline");
         let cases = (0usize..6).prop_flat_map(|index| (Just(index), near_valid(index), any::<bool>(), any::<bool>()));
         let (arrived, from_the_caller) = (Cell::new(0), Cell::new(0));
         let mut runner = TestRunner::new(ProptestConfig { cases: 2_000, ..ProptestConfig::default() });

@@ -41,9 +41,10 @@
 //! - Redirects and reqwest's own retries send the same fields again. All of them together end at the same deadline.
 //! - In the ledger everything up to the head is one stage, `wait`, and a call that is cut off there has an unknown
 //!   outcome.
-//! - A connect that failed may be that of a redirect's second hop, after the first one had the request, and reqwest's
-//!   error looks the same. It is proof that nothing was sent only where redirects are off, which
-//!   [`Budget::follows_no_redirects`] declares.
+//! - A refusal may be that of a redirect's second hop, after the first one did its work (`POST /orders` → 303 →
+//!   `GET /orders/7` → 429). So where the answer comes from another URL than the one that was asked, no status or reason
+//!   says [`Outcome::Rejected`]; and a connect that failed or a stream that was refused, which look the same on any hop,
+//!   are proof only where redirects are off, which [`Budget::follows_no_redirects`] declares.
 
 use std::error::Error as StdError;
 use std::future::poll_fn;
@@ -54,7 +55,7 @@ use oneclock::Call;
 use oneclock_core::effect::Seen;
 use oneclock_core::{Outcome, Stage};
 use oneclock_http::{BodyCutOff, BoundedBody, CallError, Destination};
-use reqwest::{Method, Request, Response, ResponseBuilderExt};
+use reqwest::{Method, Request, Response, ResponseBuilderExt, StatusCode, Url};
 use reqwest_middleware::{Error, Middleware, Next};
 
 /// Gives every request through it what its operation has left, and cuts it off there, on head and body.
@@ -85,6 +86,15 @@ enum Redirects {
     MayBeFollowed,
     Off,
 }
+
+/// What was asked of the first hop.
+struct Asked {
+    method: Method,
+    url: Url,
+}
+
+/// The status of a later hop that refused.
+struct Refused(StatusCode);
 
 /// The error of a call that went through [`Budget`]: what stopped it, and what is known of the far side.
 ///
@@ -129,7 +139,8 @@ impl Budget {
     }
 
     /// Declares that the client below was built with `redirect::Policy::none()`, and repeats nothing that was answered. Then
-    /// a connect that failed is proof that nothing was sent: [`Outcome::NotSent`]. Otherwise it is unknown (contract R8).
+    /// a connect that failed is proof that nothing was sent: [`Outcome::NotSent`], and a stream that was refused is proof that
+    /// nothing was done: [`Outcome::Rejected`]. Otherwise both are unknown (contract R8).
     ///
     /// ```
     /// # use {oneclock_http::Destination, oneclock_reqwest::Budget};
@@ -158,10 +169,10 @@ impl Budget {
         let remaining = call.remaining();
         let timeout = request.timeout_mut();
         *timeout = Some(timeout.map_or(remaining, |own| own.min(remaining)));
-        let method = request.method().clone();
+        let asked = Asked { method: request.method().clone(), url: request.url().clone() };
         call.enter(Stage::Wait); // reqwest does not say where it is
         match call.run(next.run(request, extensions)).await? {
-            Ok(response) => self.answered(call, &method, response).await,
+            Ok(response) => self.answered(call, &asked, response).await,
             Err(error) => Err(self.destination.failed(call, self.seen(&error), error)),
         }
     }
@@ -171,25 +182,53 @@ impl Budget {
         let Error::Reqwest(error) = error else { return Seen::CutOff { stage: Stage::Wait } };
         match self.redirects {
             Redirects::Off if error.is_builder() || error.is_connect() => Seen::NoConnection,
-            _ if oneclock_http::is_refused_stream(error) => Seen::RefusedStream,
+            Redirects::Off if oneclock_http::is_refused_stream(error) => Seen::RefusedStream,
             Redirects::Off | Redirects::MayBeFollowed => Seen::CutOff { stage: Stage::Wait },
         }
     }
 
     /// The same response, with its body under the same deadline.
-    async fn answered(&self, call: Call, method: &Method, response: Response) -> Result<Response, CallError> {
+    async fn answered(&self, call: Call, asked: &Asked, response: Response) -> Result<Response, CallError> {
         let url = response.url().clone(); // lost on the way through `http::Response` otherwise
-        let mut once = Some((call, http::Response::<reqwest::Body>::from(response)));
+        let mut response = http::Response::<reqwest::Body>::from(response);
+        let refused = if asked.is_at(&url) { None } else { Refused::later(&mut response) };
+        let mut once = Some((call, response));
         let bounded: http::Response<BoundedBody<reqwest::Body>> = poll_fn(|cx| match once.take() {
-            Some((call, response)) => Poll::Ready(self.destination.answered(call, method, response, cx)),
+            Some((call, response)) => Poll::Ready(self.destination.answered(call, &asked.method, response, cx)),
             None => Poll::Pending, // ready at its first poll
         })
         .await?;
         let (mut head, body) = bounded.into_parts();
+        if let Some(refused) = refused {
+            head.status = refused.0;
+        }
         if let Ok(carrier) = http::Response::builder().url(url).body(()) {
             head.extensions.extend(carrier.into_parts().0.extensions);
         }
         Ok(http::Response::from_parts(head, reqwest::Body::wrap(body)).into())
+    }
+}
+
+// === Redirects ===
+
+impl Asked {
+    /// Whether the answer from `url` is certainly that of the first hop. From the same URL it may still be that of the
+    /// second, with another method (`POST /orders` → 303 → `GET /orders`), unless the first only read.
+    fn is_at(&self, url: &Url) -> bool {
+        let path = |url: &Url| url.as_str().split('#').next() == self.url.as_str().split('#').next();
+        matches!(self.method, Method::GET | Method::HEAD) && path(url)
+    }
+}
+
+impl Refused {
+    /// Has a refusal by a later hop judged as what it is to the first one, which had the request: the failure of something
+    /// behind it. A success and a definite error stay what they are.
+    fn later<B>(response: &mut http::Response<B>) -> Option<Self> {
+        response.headers_mut().remove(names::REASON);
+        if response.status() != StatusCode::TOO_MANY_REQUESTS {
+            return None;
+        }
+        Some(Self(std::mem::replace(response.status_mut(), StatusCode::BAD_GATEWAY)))
     }
 }
 

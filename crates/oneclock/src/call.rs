@@ -172,7 +172,7 @@ impl Call {
     }
 
     fn out_of_time(&self, at: Tick) -> Ending {
-        Ending { cause: Cause::Deadline, bound: self.budget.bound.by, stage: self.stage, at }
+        Ending::out_of_time(self.budget.bound.by, self.stage, at)
     }
 
     /// An ending seen from this call: its own stage says where.

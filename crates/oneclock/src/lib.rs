@@ -44,7 +44,7 @@ pub use fan_out::{FanOut, Joined, Missing, Optional, PartFailed, Required};
 pub use finish::Unfinished;
 pub use grant::{Grant, NotBegun, Stopped, WhyNot};
 pub use on_end::OnEnd;
-pub use operation::{Driver, Operation, live_operations};
+pub use operation::{Driver, Operation, Polling, live_operations};
 #[cfg(all(feature = "process", unix))]
 pub use process::ProcessFailed;
 pub use run::{EndOf, Ended, Run};

@@ -15,6 +15,7 @@ use oneclock_core::{Bound, BoundBy, Budget, Cause, Deadline, Ending, Ledger, Nam
 use tokio_util::sync::CancellationToken;
 
 use crate::events::{self, Event, Observer, OperationEnded};
+use crate::on_end::Hook;
 use crate::run::{Ended, Run};
 use crate::shutdown::Shutdown;
 use crate::{clock, scope};
@@ -24,6 +25,13 @@ use crate::{clock, scope};
 /// Cheap to clone; all clones are the same operation. Inside a handler it is the [`current`](Self::current) one. What it
 /// begins (calls, branches, tasks) never outlives it, except through [`must_finish`](Self::must_finish) and
 /// [`detach`](Self::detach), which say so.
+///
+/// It is over in one of two ways, and only one of them: it *ended early*, with an [`Ending`], or its work is *done*. One
+/// whose work is done has no ending: [`ending`](Self::ending) is `None`, [`is_ended`](Self::is_ended) is false and
+/// [`checkpoint`](Self::checkpoint) passes, also once its deadline is past. All the same nothing of it begins any more
+/// (contract N5, X6): [`run`](Self::run) does not poll and [`grant`](Self::grant) refuses, both as called off, and what
+/// it left behind ends as called off too. [`deadline`](Self::deadline), [`remaining`](Self::remaining) and
+/// [`ledger`](Self::ledger) answer as ever.
 ///
 /// ```
 /// # use oneclock::Operation; use std::time::Duration;
@@ -78,6 +86,9 @@ pub(crate) struct Inner {
     context: Context,
     ledger: Mutex<Ledger>,
     driven: bool,               // whether a `Driver` decides when it is over
+    unfinished: AtomicBool,     // whether its last `run` was dropped before its end
+    panicked: AtomicBool,       // whether a panic unwound through its work
+    left: OnceLock<Mutex<Vec<Arc<Hook>>>>, // hooks that were cut off with its work: due if it ends early
     told_when_over: AtomicBool, // whether somebody waits on its token, or it is over
     told: AtomicBool,           // whether its event was sent
 }
@@ -88,6 +99,13 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 pub struct Driver {
     operation: Operation,
+}
+
+/// One turn of an operation's work, made by [`Driver::polling`].
+#[must_use = "it watches until it is dropped"]
+pub struct Polling<'a> {
+    operation: &'a Inner,
+    unwinding: bool, // already, when the turn began
 }
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -102,7 +120,8 @@ pub fn live_operations() -> usize {
 impl Operation {
     /// Begins an operation outside a request, with a budget of its own.
     ///
-    /// It is over when its last clone is dropped; [`run`](Self::run) enforces its deadline.
+    /// It is over when its last clone is dropped; [`run`](Self::run) enforces its deadline. Dropped while a `run` had been
+    /// dropped unfinished, it ends with the cause that a drop has (contract X4); otherwise its work was done.
     pub fn begin(name: impl Into<Name>, budget: Duration) -> Self {
         let now = clock::now();
         Self::new(Parts {
@@ -245,6 +264,9 @@ impl Operation {
             context: parts.context,
             ledger: Mutex::new(Ledger::new(parts.began)),
             driven: parts.driven,
+            unfinished: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+            left: OnceLock::new(),
             told_when_over: AtomicBool::new(false),
             told: AtomicBool::new(false),
         }))
@@ -302,7 +324,7 @@ impl Operation {
         self.0.budget.bound
     }
 
-    /// What is left; zero once the deadline is past.
+    /// What is left; zero once the deadline is past, whether or not it is over.
     pub fn remaining(&self) -> Duration {
         self.deadline().remaining(clock::now())
     }
@@ -312,31 +334,21 @@ impl Operation {
         self.0.parent.as_ref()
     }
 
-    /// Whether it ended early or its deadline is past. Cheap: for loops, use [`checkpoint`](Self::checkpoint).
+    /// Whether it ended early or its deadline is past. False for one whose work is done. Cheap: for loops, use
+    /// [`checkpoint`](Self::checkpoint).
     pub fn is_ended(&self) -> bool {
         self.ending().is_some()
     }
 
-    /// Why it ended early, if it did. The first cause wins (contract X4): its own, else that of the operation it is a
-    /// part of, else the clock's.
+    /// Why it ended early, if it did; `None` for one that lives, and for one whose work is done. The first cause wins
+    /// (contract X4): its own, else that of the operation it is a part of, else the clock's.
     pub fn ending(&self) -> Option<Ending> {
         self.ending_at(clock::now())
     }
 
     /// The same, for drivers that know the time already.
     pub fn ending_at(&self, now: Tick) -> Option<Ending> {
-        if !self.0.life.is_live() {
-            return self.0.life.ending(); // read after: what is not live does not change any more
-        }
-        // Asked together: what is past its deadline is past it, unless its parent is known to have ended before that.
-        let past = self.deadline().is_past(now);
-        let cancelled = self.is_cancelled();
-        if !past && !cancelled {
-            return None;
-        }
-        let (cause, at) = if cancelled { self.inherited(now, past) } else { (Cause::Deadline, now) };
-        self.end_at(cause, at);
-        self.0.life.ending()
+        self.0.ending_at(now)
     }
 
     /// Why nothing of it may begin or go on: its early end, or that its work is done (contract N5, X6).
@@ -381,7 +393,7 @@ impl Operation {
     /// For long work between awaits, and for blocking closures: whether it is still worth going on (invariant I7).
     ///
     /// # Errors
-    /// [`Ended`] once the operation has ended early. Return it with `?`.
+    /// [`Ended`] once the operation has ended early; not for one whose work is done. Return it with `?`.
     ///
     /// ```
     /// # use oneclock::{Operation, Ended};
@@ -401,20 +413,9 @@ impl Operation {
         }
     }
 
-    /// A copy of its ledger so far.
+    /// A copy of its ledger so far. What closes later closes in the operation, not in the copy.
     pub fn ledger(&self) -> Ledger {
         self.lock_ledger().clone()
-    }
-
-    /// Why and when a cancelled one ended.
-    fn inherited(&self, now: Tick, past: bool) -> (Cause, Tick) {
-        let inherited = self.0.parent.as_ref().and_then(|parent| parent.ending_at(now));
-        match (inherited, &self.0.parent) {
-            (Some(ending), _) if !past || ending.at < self.deadline().tick() => (ending.cause, ending.at),
-            _ if past => (Cause::Deadline, now),
-            (_, Some(_)) => (Cause::CalledOff, now), // its parent is done and needs it no longer (contract N5)
-            (_, None) => (Cause::Shutdown, now), // only a shutdown cancels the token of an operation without a parent
-        }
     }
 }
 
@@ -429,16 +430,7 @@ impl Operation {
     /// Ends it for `cause`, and everything below it. Returns whether this was the first end. For drivers; services use
     /// [`call_off`](Self::call_off).
     pub fn end(&self, cause: Cause) -> bool {
-        self.end_at(cause, clock::now())
-    }
-
-    pub(crate) fn end_at(&self, cause: Cause, at: Tick) -> bool {
-        let stage = self.stage();
-        let first = self.0.life.end(Ending { cause, bound: self.bound().by, stage, at });
-        if first {
-            self.0.wake();
-        }
-        first
+        self.0.end_at(cause, clock::now())
     }
 
     /// Runs `future` in the scope of this operation until it is done or the operation ends, whichever comes first.
@@ -450,7 +442,9 @@ impl Operation {
     /// [`Ended`], when the operation ended first. The future was dropped.
     ///
     /// # Cancel safety
-    /// Dropping it drops `future`. An operation from [`begin`](Self::begin) ends with it.
+    /// Dropping it drops `future`, and does not end the operation: a `select!` over `run` means the same for a request and
+    /// for a job. Whoever drives a request ends it; one from [`begin`](Self::begin) whose last clone is dropped after that
+    /// ends then, with the cause that a drop has (contract X4).
     pub fn run<F: Future>(&self, future: F) -> Run<F> {
         Run::new(self.clone(), future)
     }
@@ -489,25 +483,27 @@ impl Operation {
 
     /// Cancelled once it is over, ended early or done. For whoever waits for that.
     pub(crate) fn token(&self) -> &CancellationToken {
-        let token = self.0.token.get_or_init(|| match (&self.0.parent, self.0.ending_shutdown()) {
-            (Some(parent), _) => parent.token().child_token(),
-            (None, Some(shutdown)) => shutdown.child_token(),
-            (None, None) => CancellationToken::new(),
-        });
-        // Asked after the swap, not before: of two that swap, the second sees what the first did.
-        self.0.told_when_over.swap(true, Ordering::AcqRel);
-        if self.is_over() {
-            token.cancel();
-        }
-        token
+        self.0.token()
     }
 
-    /// Whether what it belongs to is over: the operation that it is a part of, or the grace of its shutdown.
-    fn is_cancelled(&self) -> bool {
-        match (self.0.token.get(), &self.0.parent, self.0.ending_shutdown()) {
-            (Some(token), _, _) => token.is_cancelled(),
-            (None, Some(parent), _) => parent.is_over() || parent.is_cancelled(),
-            (None, None, shutdown) => shutdown.is_some_and(Shutdown::is_grace_over),
+    /// Its last `run` was dropped before its end, or came to one.
+    pub(crate) fn set_unfinished(&self, unfinished: bool) {
+        self.0.unfinished.store(unfinished, Ordering::Release);
+        if !unfinished {
+            self.0.panicked.store(false, Ordering::Release);
+        }
+    }
+
+    /// Notices a panic in one turn of its work, until it is dropped.
+    pub(crate) fn polling(&self) -> Polling<'_> {
+        Polling { operation: &self.0, unwinding: std::thread::panicking() }
+    }
+
+    /// Keeps a hook until it is over: due if it ends early.
+    pub(crate) fn leave(&self, hook: Arc<Hook>) {
+        self.0.left.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner).push(hook);
+        if let Some(ending) = self.0.life.ending() {
+            self.0.run_left(Some(ending)); // it may have ended meanwhile
         }
     }
 
@@ -517,24 +513,6 @@ impl Operation {
 
     pub(crate) fn is_over(&self) -> bool {
         !self.0.life.is_live()
-    }
-
-    /// Ends it with the cause that being dropped before its end has (contract X4). Nothing if it is over.
-    pub(crate) fn end_as_dropped(&self) {
-        if self.is_over() {
-            return; // the usual case, which needs no clock
-        }
-        let now = clock::now();
-        if self.ending_at(now).is_some() {
-            return;
-        }
-        let shutting_down = self.0.context.shutdown.as_ref().is_some_and(Shutdown::is_signalled);
-        let dropped = Dropped {
-            panicking: std::thread::panicking(),
-            shutting_down,
-            past_the_deadline: self.deadline().is_past(now),
-        };
-        self.end_at(dropped.cause(), now);
     }
 
     /// The shutdown it belongs to, or the process's.
@@ -608,7 +586,31 @@ impl Driver {
     /// Ends the operation as its drop would, but tells nobody yet: drop what works for it, then the driver, so that the
     /// ledger in its event is complete.
     pub fn abandon(&self) {
-        self.operation.end_as_dropped();
+        self.operation.0.end_as_dropped();
+    }
+
+    /// Hold it while the work is polled: a panic that unwinds through the poll is remembered, so that the operation ends
+    /// as called off and not as if its caller had left, also when a layer above catches the panic and drops the driver
+    /// only afterwards (contract X4).
+    ///
+    /// ```
+    /// # use oneclock::{Driver, Operation, clock}; use oneclock_core::*; use std::time::Duration;
+    /// # fn arrives() -> Driver {
+    /// #     let now = clock::now();
+    /// #     Operation::arrive("order".into(), now, Budget::begin(BoundBy::Caller, Duration::from_secs(1), now), None, None, None)
+    /// # }
+    /// let driver = arrives();
+    /// let op = driver.operation().clone();
+    /// let caught = std::panic::catch_unwind(|| {
+    ///     let _polling = driver.polling();
+    ///     panic!("on purpose"); // the handler's poll
+    /// });
+    /// assert!(caught.is_err());
+    /// drop(driver);
+    /// assert_eq!(op.ending().unwrap().cause, Cause::CalledOff);
+    /// ```
+    pub fn polling(&self) -> Polling<'_> {
+        self.operation.polling()
     }
 
     /// The work is done. Whatever of it still runs ends with it (contract N5).
@@ -622,9 +624,23 @@ impl Driver {
     }
 }
 
+impl Drop for Polling<'_> {
+    fn drop(&mut self) {
+        if !self.unwinding && std::thread::panicking() {
+            self.operation.panicked.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl fmt::Debug for Polling<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Polling").field("operation", &self.operation.name).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.operation.end_as_dropped();
+        self.operation.0.end_as_dropped();
         self.operation.0.close();
     }
 }
@@ -640,6 +656,142 @@ impl Inner {
             Kind::Begun | Kind::Detached => Some(self.context.shutdown.as_ref().unwrap_or_else(|| Shutdown::process())),
             Kind::MustFinish => None,
         }
+    }
+
+    /// The operations above it, the nearest first.
+    fn above(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(self.parent.as_ref(), |above| above.0.parent.as_ref()).map(|above| &*above.0)
+    }
+
+    fn is_over(&self) -> bool {
+        !self.life.is_live()
+    }
+
+    /// Whether what it belongs to is over: an operation above it, or the grace of a shutdown, its own or one of theirs.
+    fn is_cancelled(&self) -> bool {
+        let is_grace_over = |inner: &Self| inner.ending_shutdown().is_some_and(Shutdown::is_grace_over);
+        is_grace_over(self) || self.above().any(|above| above.is_over() || is_grace_over(above))
+    }
+
+    /// Whether what it belongs to was told to shut down.
+    fn is_shutting_down(&self) -> bool {
+        std::iter::once(self).chain(self.above()).any(|inner| {
+            let shutdown = inner.ending_shutdown().or(inner.context.shutdown.as_ref());
+            shutdown.is_some_and(Shutdown::is_signalled)
+        })
+    }
+
+    fn ending_at(&self, now: Tick) -> Option<Ending> {
+        if !self.life.is_live() {
+            return self.life.ending(); // read after: what is not live does not change any more
+        }
+        // Asked together: what is past its deadline is past it, unless what is above is known to have ended before that.
+        let past = self.budget.deadline.is_past(now);
+        let cancelled = self.is_cancelled();
+        if !past && !cancelled {
+            return None;
+        }
+        if cancelled {
+            // From above to below, in a loop: a line of thousands must not become a stack of thousands.
+            let live: Vec<&Self> = self.above().take_while(|above| !above.is_over()).collect();
+            for above in live.into_iter().rev() {
+                above.end_by_what_is_above(now);
+            }
+        }
+        self.end_by_what_is_above(now);
+        self.life.ending()
+    }
+
+    /// Ends it if it must: for the reason of the operation above it, which knows its own, or by its deadline, or by the
+    /// grace of its shutdown.
+    fn end_by_what_is_above(&self, now: Tick) {
+        let deadline = self.budget.deadline;
+        let parent = self.parent.as_ref().map(|parent| &*parent.0);
+        let (cause, at) = match parent.and_then(|parent| parent.life.ending()) {
+            Some(ending) if !deadline.is_past(now) || ending.at < deadline.tick() => (ending.cause, ending.at),
+            _ if deadline.is_past(now) => (Cause::Deadline, now),
+            _ if parent.is_some_and(Self::is_over) => (Cause::CalledOff, now), // it is needed no longer (contract N5)
+            _ if self.ending_shutdown().is_some_and(Shutdown::is_grace_over) => (Cause::Shutdown, now),
+            _ => return,
+        };
+        self.end_at(cause, at);
+    }
+
+    fn end_at(&self, cause: Cause, at: Tick) -> bool {
+        let stage = Stage::from_code(self.stage.load(Ordering::Relaxed));
+        self.end(Ending { cause, bound: self.budget.bound.by, stage, at })
+    }
+
+    fn end(&self, ending: Ending) -> bool {
+        let first = self.life.end(ending);
+        if first {
+            self.wake();
+            self.run_left(Some(ending));
+        }
+        first
+    }
+
+    /// Ends it with the cause that being dropped before its end has (contract X4). Nothing if it is over.
+    fn end_as_dropped(&self) {
+        if self.is_over() {
+            return; // the usual case, which needs no clock
+        }
+        let now = clock::now();
+        if self.ending_at(now).is_some() {
+            return;
+        }
+        let dropped = Dropped {
+            panicking: std::thread::panicking() || self.panicked.load(Ordering::Acquire),
+            shutting_down: self.is_shutting_down(),
+            past_the_deadline: self.budget.deadline.is_past(now),
+        };
+        self.end_at(dropped.cause(), now);
+    }
+
+    /// The hooks that were left here run if they are due, and go.
+    fn run_left(&self, ending: Option<Ending>) {
+        let Some(left) = self.left.get() else { return };
+        let hooks = std::mem::take(&mut *left.lock().unwrap_or_else(PoisonError::into_inner));
+        for hook in hooks {
+            hook.over(ending);
+        }
+    }
+
+    /// Cancelled once it is over, ended early or done. For whoever waits for that.
+    fn token(&self) -> &CancellationToken {
+        if self.token.get().is_none() {
+            // Those above the parent first, in a loop: a line of thousands must not become a stack of thousands.
+            let without: Vec<&Self> = self.above().skip(1).take_while(|above| above.token.get().is_none()).collect();
+            for above in without.into_iter().rev() {
+                above.made_token();
+            }
+        }
+        self.made_token()
+    }
+
+    fn made_token(&self) -> &CancellationToken {
+        let token = self.token.get_or_init(|| match (&self.parent, self.ending_shutdown()) {
+            (Some(parent), own) => {
+                let token = parent.0.made_token().child_token();
+                if let Some(own) = own.filter(|own| !parent.0.is_ended_by(own)) {
+                    own.also_ends(&token);
+                }
+                token
+            }
+            (None, Some(shutdown)) => shutdown.child_token(),
+            (None, None) => CancellationToken::new(),
+        });
+        // Asked after the swap, not before: of two that swap, the second sees what the first did.
+        self.told_when_over.swap(true, Ordering::AcqRel);
+        if self.is_over() {
+            token.cancel();
+        }
+        token
+    }
+
+    /// Whether the grace of `shutdown` ends it or something above it.
+    fn is_ended_by(&self, shutdown: &Shutdown) -> bool {
+        std::iter::once(self).chain(self.above()).any(|inner| inner.ending_shutdown().is_some_and(|it| it.is(shutdown)))
     }
 
     /// It is over: whoever waits on its token is woken. Who makes one only now finds out by itself.
@@ -658,8 +810,10 @@ impl Inner {
         }
         LIVE.fetch_sub(1, Ordering::Relaxed);
         self.wake();
+        self.run_left(self.life.ending());
         if events::is_observed(self.context.observer.as_ref()) {
-            let ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+            // A copy, so that the observer is called without the lock and may ask for the ledger itself.
+            let ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let ended = OperationEnded {
                 operation: &self.name,
                 kind: self.kind,
@@ -672,20 +826,32 @@ impl Inner {
             events::send(self.context.observer.as_ref(), &Event::Ended(&ended));
         }
     }
-}
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // One without a driver is over here. It was done, unless somebody ended it or its time was up.
+    /// Its last clone goes. One without a driver is over here: it was done, unless somebody ended it, its time was up, or
+    /// its work had been dropped unfinished.
+    fn let_go(&self) {
         if self.life.is_live() {
+            if self.unfinished.load(Ordering::Acquire) {
+                self.end_as_dropped();
+            }
             let now = clock::now();
             if self.budget.deadline.is_past(now) {
-                let stage = Stage::from_code(self.stage.load(Ordering::Relaxed));
-                let bound = self.budget.bound.by;
-                self.life.end(Ending { cause: Cause::Deadline, bound, stage, at: now });
+                self.end_at(Cause::Deadline, now);
             }
             self.life.finish(now);
         }
         self.close();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.let_go();
+        // Those above that go with it, in a loop: a line of thousands must not become a stack of thousands.
+        let mut parent = self.parent.take();
+        while let Some(mut above) = parent.and_then(|parent| Arc::into_inner(parent.0)) {
+            above.let_go();
+            parent = above.parent.take();
+        }
     }
 }

@@ -1,11 +1,14 @@
 //! Child processes that end with their operation: the whole process group, not just its leader.
 //!
-//! Killing only the process that was started leaves its own children running for nobody.
+//! Killing only the process that was started leaves its own children running for nobody. Decides the order: the group is
+//! killed before its leader is waited for. Once the leader was reaped its number may belong to somebody else's group.
 
 use std::io;
+use std::pin::pin;
 use std::process::{ExitStatus, Output, Stdio};
 
 use oneclock_core::{Name, Stage};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 
 use crate::Operation;
@@ -28,7 +31,8 @@ pub enum ProcessFailed {
     },
 }
 
-/// Kills a process group when dropped, unless its leader is known to have ended.
+/// Kills a process group when dropped, unless its leader is known to have ended. Dropped before the [`Child`], since
+/// dropping that may reap the leader.
 #[derive(Debug)]
 struct GroupGuard(Option<rustix::process::Pid>);
 
@@ -65,7 +69,7 @@ impl Operation {
     pub async fn process_output(&self, name: impl Into<Name>, mut command: Command) -> Result<Output, ProcessFailed> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let name = name.into();
-        self.with_process(name, &mut command, Child::wait_with_output).await
+        self.with_process(name, &mut command, output_of).await
     }
 
     async fn with_process<T, F>(
@@ -88,12 +92,36 @@ impl Operation {
             }
         };
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
-        let mut group = GroupGuard(pid);
-        let ended = call.run(wait(child)).await.map_err(Stopped::from)?.map_err(io)?;
-        group.0 = None;
+        let group = GroupGuard(pid);
+        let ended = call.run(reaped(wait(child), group)).await.map_err(Stopped::from)?.map_err(io)?;
         call.close(oneclock_core::Outcome::Applied);
         Ok(ended)
     }
+}
+
+/// Waits for a leader to be reaped. Cut off, or failed, it kills the group first and lets go of the leader after that.
+async fn reaped<T>(wait: impl Future<Output = io::Result<T>>, group: GroupGuard) -> io::Result<T> {
+    let mut wait = pin!(wait);
+    let mut group = group; // declared after what owns the leader, so dropped before it
+    let ended = wait.as_mut().await?;
+    group.0 = None;
+    Ok(ended)
+}
+
+/// Reads what a process writes until nobody can write more, and only then reaps it: a leader that ended may have left
+/// others of its group behind that still write, and its number stays its own until they are done or killed.
+async fn output_of(mut child: Child) -> io::Result<Output> {
+    drop(child.stdin.take());
+    let (out, err) = tokio::try_join!(all_of(child.stdout.take()), all_of(child.stderr.take()))?;
+    Ok(Output { status: child.wait().await?, stdout: out, stderr: err })
+}
+
+async fn all_of(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    if let Some(mut pipe) = pipe {
+        pipe.read_to_end(&mut all).await?;
+    }
+    Ok(all)
 }
 
 impl Drop for GroupGuard {

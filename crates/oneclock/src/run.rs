@@ -10,11 +10,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use oneclock_core::time::Legible;
-use oneclock_core::{Bound, Deadline, Ending, Ledger, Name, Outcome, Reason, Stage, effect};
+use oneclock_core::{Bound, BoundBy, Deadline, Ending, Ledger, Name, Outcome, Reason, Stage, effect};
 use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use crate::on_end::cutting_off;
 use crate::scope::{self, Scoped};
 use crate::{Operation, clock};
 
@@ -23,7 +24,7 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct Run<F: Future> {
         #[pin]
-        work: Scoped<F>,
+        work: Option<Scoped<F>>,
         #[pin]
         end: EndOf,
         begun: bool,
@@ -32,9 +33,13 @@ pin_project! {
 
     impl<F: Future> PinnedDrop for Run<F> {
         fn drop(this: Pin<&mut Self>) {
-            let this = this.project();
-            if !*this.done && !this.end.operation.is_driven() {
-                this.end.operation.end_as_dropped();
+            let mut this = this.project();
+            if !*this.done {
+                // This ends nothing. One without a driver remembers it for the moment when its last clone goes.
+                if !this.end.operation.is_driven() {
+                    this.end.operation.set_unfinished(true);
+                }
+                cutting_off(|| this.work.set(None));
             }
         }
     }
@@ -77,7 +82,7 @@ pub struct Ended {
 impl<F: Future> Run<F> {
     pub(crate) fn new(operation: Operation, future: F) -> Self {
         let work = scope::scoped(operation.clone(), future);
-        Self { work, end: EndOf::new(operation), begun: false, done: false }
+        Self { work: Some(work), end: EndOf::new(operation), begun: false, done: false }
     }
 }
 
@@ -93,8 +98,18 @@ impl<F: Future> Future for Run<F> {
                 return Poll::Ready(Err(Ended::of(&this.end.operation, ending))); // X6: not begun after the end
             }
         }
-        if let Poll::Ready(value) = this.work.poll(cx) {
+        let Some(work) = this.work.as_mut().as_pin_mut() else { return Poll::Pending };
+        let polled = if this.end.operation.is_driven() {
+            work.poll(cx) // its driver notices a panic
+        } else {
+            let _polling = this.end.operation.polling();
+            work.poll(cx)
+        };
+        if let Poll::Ready(value) = polled {
             *this.done = true;
+            if !this.end.operation.is_driven() {
+                this.end.operation.set_unfinished(false);
+            }
             this.end.operation.tell_if_late(this.end.operation.deadline());
             return Poll::Ready(Ok(value));
         }
@@ -140,8 +155,7 @@ impl Future for EndOf {
                 return Poll::Ready(ending);
             }
             if this.deadline.is_past(now) {
-                let (bound, stage) = (oneclock_core::BoundBy::Cap, this.operation.stage());
-                return Poll::Ready(Ending { cause: oneclock_core::Cause::Deadline, bound, stage, at: now });
+                return Poll::Ready(Ending::out_of_time(BoundBy::Cap, this.operation.stage(), now));
             }
             if let Some(cancelled) = this.cancelled.as_mut().as_pin_mut()
                 && cancelled.poll(cx).is_ready()
@@ -184,10 +198,13 @@ impl Ended {
         self.ending.reason()
     }
 
-    /// What is known of the far side of work that was cut off here. For our own work ([`Stage::Work`]) it is unknown
-    /// too: it had begun.
+    /// What is known of the far side of work that was cut off here. For one [`call`](Self::call) its stage says it. For an
+    /// operation it is unknown: its parts may have had their effects, wherever the last of them was.
     pub fn outcome(&self) -> Outcome {
-        effect::outcome(effect::Seen::CutOff { stage: self.ending.stage }, false)
+        match self.call {
+            Some(_) => effect::outcome(effect::Seen::CutOff { stage: self.ending.stage }, false),
+            None => effect::outcome_of_the_whole(self.ending.stage),
+        }
     }
 
     /// Where it was.

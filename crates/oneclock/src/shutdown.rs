@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// One shutdown of one process or server: signalled once, over once. Cheap to clone.
 ///
@@ -115,6 +116,28 @@ impl Shutdown {
 
     pub(crate) fn child_token(&self) -> CancellationToken {
         self.0.grace_over.child_token()
+    }
+
+    /// Cancels `token`, which has another parent, at the end of the grace too. Its task ends when `token` is cancelled,
+    /// whichever way, at the latest when the operation it belongs to is over.
+    pub(crate) fn also_ends(&self, token: &CancellationToken) {
+        let (token, grace_over) = (token.clone(), self.0.grace_over.clone());
+        self.spawn(async move {
+            tokio::select! {
+                () = token.cancelled() => {}
+                () = grace_over.cancelled() => token.cancel(),
+            }
+        });
+    }
+
+    /// Whether both are the same one.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Held by what [`drain`](Self::drain) waits for and is no task.
+    pub(crate) fn hold(&self) -> TaskTrackerToken {
+        self.0.tasks.token()
     }
 
     /// Spawns a task that [`drain`](Self::drain) waits for. For drivers.

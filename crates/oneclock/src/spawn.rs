@@ -6,14 +6,15 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
-use oneclock_core::{Cause, Name, Stage};
+use oneclock_core::{Cause, Ending, Name, Stage};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::events::{Event, RanOn};
-use crate::grant::{NotBegun, Stopped};
+use crate::grant::{NotBegun, Stopped, WhyNot};
 use crate::run::{EndOf, Ended};
 use crate::{Operation, clock};
 
@@ -40,6 +41,8 @@ enum State<T> {
 #[derive(Debug)]
 struct BlockingEnd {
     end: Pin<Box<EndOf>>,
+    // Why it does not run, or `None` if it does. Decided once: by its thread, or by the end of the wait.
+    too_late: Arc<OnceLock<Option<Ending>>>,
     left: CancellationToken, // once the closure was left, by its end or by a panic
 }
 
@@ -108,7 +111,11 @@ impl Operation {
                 let child = driver.operation().clone();
                 let running = child.clone();
                 let panics = PanicWatch::new(self.clone(), name.clone());
+                let parent = self.clone();
                 let task = self.shutdown().spawn(async move {
+                    if let Some(ending) = running.over_at(clock::now()) {
+                        return Err(not_begun(&parent, running.name(), ending).into()); // before its first turn
+                    }
                     let result = running.run(work).await;
                     if result.is_ok() {
                         driver.finish();
@@ -163,11 +170,13 @@ impl Operation {
                 child.set_stage(Stage::Queue);
                 let left = CancellationToken::new();
                 let leaving = left.clone().drop_guard();
-                let end = Some(BlockingEnd { end: Box::pin(EndOf::new(child.clone())), left });
+                let too_late = Arc::new(OnceLock::new());
+                let end = Box::pin(EndOf::new(child.clone()));
+                let end = Some(BlockingEnd { end, too_late: Arc::clone(&too_late), left });
                 let closure = move || {
                     drop(queued);
-                    if let Some(ending) = running.ending() {
-                        return Err(Stopped::Ended(Ended::of(&running, ending))); // waited too long: it does not run
+                    if let Some(ending) = *too_late.get_or_init(|| running.over_at(clock::now())) {
+                        return Err(not_begun(&parent, &task, ending).into()); // waited too long: it does not run
                     }
                     running.set_stage(Stage::Work);
                     let _working = parent.spend(task.clone(), Stage::Work);
@@ -218,7 +227,7 @@ impl<T> Future for Spawned<T> {
                         Err(_) => {
                             child.end(Cause::Shutdown);
                             match child.over_at(clock::now()) {
-                                Some(ending) => Err(Stopped::Ended(Ended::of(child, ending)).into()),
+                                Some(ending) => Err(stopped(&this.operation, child, end.as_ref(), ending).into()),
                                 None => return Poll::Pending, // it has just ended, so it is over
                             }
                         }
@@ -230,7 +239,7 @@ impl<T> Future for Spawned<T> {
                     *end = None; // its thread is about to hand over what came of it
                     return Poll::Pending;
                 }
-                Poll::Ready(Err(Stopped::Ended(Ended::of(child, ending)).into()))
+                Poll::Ready(Err(stopped(&this.operation, child, end.as_ref(), ending).into()))
             }
             State::Refused(not_begun) => match not_begun.take() {
                 Some(not_begun) => Poll::Ready(Err(Stopped::NotBegun(not_begun).into())),
@@ -238,6 +247,19 @@ impl<T> Future for Spawned<T> {
             },
         }
     }
+}
+
+/// The error of a task that its `ending` stopped. For a closure that has not begun, and will not, that is proof.
+fn stopped(operation: &Operation, child: &Operation, end: Option<&BlockingEnd>, ending: Ending) -> Stopped {
+    match end.and_then(|waiting| *waiting.too_late.get_or_init(|| Some(ending))) {
+        Some(ending) => not_begun(operation, child.name(), ending).into(),
+        None => Stopped::Ended(Ended::of(child, ending)),
+    }
+}
+
+/// Its own event says that it ended, so none says that it was not begun.
+fn not_begun(operation: &Operation, task: &Name, ending: Ending) -> NotBegun {
+    NotBegun { operation: operation.name().clone(), call: task.clone(), why: WhyNot::Ended(ending) }
 }
 
 // === ZombieWatch ===

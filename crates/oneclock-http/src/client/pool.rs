@@ -4,7 +4,8 @@
 //! gone, its call was cut off, or the answer on it is over, which the call's deadline bounds.
 //!
 //! Code of others (bodies, wakers) is polled and dropped by connections, and may come back here: the body of an upload may
-//! be the answer of another call of the same client. So nothing that could be theirs is polled or dropped under a lock.
+//! be the answer of another call of the same client. So none of it is polled or dropped under a lock that somebody waits
+//! for.
 //!
 //! hyper-util's `client::pool` was tried on paper and does not fit: its cache keeps whatever it is given (dirty, closed,
 //! without limit), lets go of a race it lost only into an executor without bound, and hides whether a caller is waiting
@@ -15,6 +16,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -87,8 +89,11 @@ pub(super) struct Shared {
     _closing: DropGuard,
 }
 
-/// How many streams the peer allows, as its connection's own task saw it last, and the word that there may be one free.
+/// How many streams the peer allows, and the word that there may be one free.
 struct Room {
+    /// Locked by the connection's own task while it polls it, which runs code of others: nobody else waits for this lock.
+    connection: Mutex<Option<Http2>>,
+    /// As it was seen last. Hyper's task for the socket learns of another number without waking the connection's own task.
     max_streams: AtomicUsize,
     freed: Arc<Notify>,
 }
@@ -214,9 +219,9 @@ impl Pool {
     pub(super) async fn share(self: &Arc<Self>, io: Io, turn: Turn) -> hyper::Result<Stream> {
         let tasks = Tasks { cut: CancellationToken::new(), tracker: TaskTracker::new() };
         let (sender, connection) = http2::Builder::new(tasks.clone()).handshake(io).await?;
-        let connection = Box::pin(connection);
         let room = Arc::new(Room {
             max_streams: AtomicUsize::new(connection.current_max_send_streams()),
+            connection: Mutex::new(Some(Box::pin(connection))),
             freed: Arc::default(),
         });
         let closing = CancellationToken::new();
@@ -232,7 +237,7 @@ impl Pool {
         });
         let driver = Driver { room, closing, tasks, pool: Arc::downgrade(self), id };
         // It has no other owner than `closing`: it outlives the last holder by at most GOODBYE.
-        tokio::spawn(drive_shared(connection, driver, self.settings.idle_timeout));
+        tokio::spawn(drive_shared(driver, self.settings.idle_timeout));
         let before = self.kept().shared.replace(Arc::clone(&shared));
         drop(before);
         Ok(Stream { connection: shared, reused: false, _turn: turn })
@@ -375,21 +380,37 @@ fn said(ended: hyper::Result<()>) {
 // === Shared ===
 
 impl Room {
+    /// Never waits.
     fn max_streams(&self) -> usize {
+        let seen = match self.connection.try_lock() {
+            Ok(connection) => connection.as_ref().map(|connection| connection.current_max_send_streams()),
+            // Being polled, perhaps by whoever asks. What was seen last is from right before that.
+            Err(_) => None,
+        };
+        if let Some(seen) = seen {
+            self.max_streams.store(seen, Ordering::Release);
+        }
         // A peer that allows none for now is waited for by hyper: nobody would wake us here.
         self.max_streams.load(Ordering::Acquire).max(1)
     }
 
-    /// What the connection says now.
-    fn update(&self, max_streams: usize) {
-        let before = self.max_streams.swap(max_streams, Ordering::AcqRel);
-        if before < max_streams {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        let mut connection = lock(&self.connection);
+        let Some(connection) = connection.as_mut() else { return Poll::Ready(Ok(())) };
+        self.saw(connection.current_max_send_streams());
+        let polled = connection.as_mut().poll(cx);
+        self.saw(connection.current_max_send_streams());
+        polled
+    }
+
+    fn saw(&self, max_streams: usize) {
+        if self.max_streams.swap(max_streams, Ordering::AcqRel) < max_streams {
             self.freed.notify_one();
         }
     }
 }
 
-/// What the task of an HTTP/2 connection holds besides the connection.
+/// What the task of an HTTP/2 connection holds.
 struct Driver {
     room: Arc<Room>,
     closing: CancellationToken,
@@ -398,18 +419,13 @@ struct Driver {
     id: u64,
 }
 
-async fn drive_shared(mut connection: Http2, driver: Driver, idle_timeout: Duration) {
+async fn drive_shared(driver: Driver, idle_timeout: Duration) {
     let Driver { room, closing, tasks, pool, id } = driver;
     let mut due = Deadline::after(clock::now(), idle_timeout);
     loop {
-        let ended = poll_fn(|cx| {
-            let polled = connection.as_mut().poll(cx);
-            room.update(connection.current_max_send_streams());
-            polled
-        });
         tokio::select! {
             biased;
-            ended = ended => {
+            ended = poll_fn(|cx| room.poll(cx)) => {
                 said(ended);
                 break;
             }
@@ -433,7 +449,8 @@ async fn drive_shared(mut connection: Http2, driver: Driver, idle_timeout: Durat
             () = wait_for(&tasks.tracker) => {}
         }
     }
-    drop(connection);
+    let connection = lock(&room.connection).take();
+    drop(connection); // not under the lock
     let _ = timeout(GOODBYE, wait_for(&tasks.tracker)).await;
     tasks.cut.cancel();
 }
@@ -489,15 +506,14 @@ mod tests {
     use super::*;
     use oneclock_test::{PATIENCE, Protocol, peer};
 
-    /// A pool with one connection of HTTP/2 and `streams` streams on it, which is as many as the peer allows. Without an
-    /// `.await` after it, the connection's task does not run and say otherwise.
+    /// A pool with one connection of HTTP/2 and `streams` streams on it, which is as many as the peer allows.
     async fn full(streams: usize) -> (Arc<Pool>, Vec<Stream>) {
         let peer = peer::stall(Protocol::Http2).expect("a peer");
         let pool = Pool::new(Settings { http2: true, ..Settings::default() });
         let io = TokioIo::new(TcpStream::connect(peer.addr()).await.expect("a connection"));
         let turn = pool.turn().await;
         let mut taken = vec![pool.share(io, turn).await.expect("a handshake")];
-        room(&taken).max_streams.store(streams, Ordering::Release);
+        room(&taken).allows(streams);
         while taken.len() < streams {
             taken.push(stream(&pool).unwrap_or_else(|_| panic!("there is room for {streams}")));
         }
@@ -513,6 +529,14 @@ mod tests {
         match stream(pool) {
             Err(NoStream::Full(freed)) => freed,
             Err(NoStream::NotConnected) | Ok(_) => panic!("it was to be full"),
+        }
+    }
+
+    impl Room {
+        /// As if its peer had said so. The connection is put away, so that it says nothing else.
+        fn allows(&self, streams: usize) {
+            std::mem::forget(lock(&self.connection).take());
+            self.saw(streams);
         }
     }
 
@@ -543,7 +567,7 @@ mod tests {
     async fn i4_a_peer_that_allows_more_is_believed_at_once() {
         let (pool, taken) = full(1).await;
         let freed = wait(&pool);
-        room(&taken).update(2);
+        room(&taken).allows(2);
         timeout(PATIENCE, freed).await.expect("told");
     }
 

@@ -59,10 +59,18 @@ pin_project! {
     pub(super) enum Work<S, F, E, B> {
         Refused { answer: Option<Box<Response<Bytes>>> },
         Failed { error: Option<E> },
-        Queued { inner: S, request: Option<Request<Upload<B>>>, waiting: Option<Spending> },
+        Queued { queued: Box<Queued<S, B>> }, // boxed: rare, and the future is moved about
+
         Running { #[pin] handler: F },
         Over,
     }
+}
+
+/// A request that waits for the service below to become ready.
+pub(super) struct Queued<S, B> {
+    inner: S,
+    request: Option<Request<Upload<B>>>,
+    waiting: Option<Spending>,
 }
 
 /// What is known of the caller, for the answer that the layer makes itself.
@@ -186,7 +194,8 @@ where
                     return error.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error)));
                 }
                 WorkProjection::Refused { .. } | WorkProjection::Over => return Poll::Pending,
-                WorkProjection::Queued { inner, request, waiting } => {
+                WorkProjection::Queued { queued } => {
+                    let Queued { inner, request, waiting } = &mut **queued;
                     match inner.poll_ready(cx) {
                         Poll::Ready(Ok(())) => {
                             *waiting = None;
@@ -213,6 +222,14 @@ where
     }
 }
 
+// === Queued ===
+
+impl<S, B> Queued<S, B> {
+    pub(super) fn new(inner: S, request: Request<Upload<B>>) -> Self {
+        Self { inner, request: Some(request), waiting: None }
+    }
+}
+
 // === Answering ===
 
 impl Answering {
@@ -226,7 +243,7 @@ impl Answering {
     /// The handler's response: on its way, unless it is too late and not whole.
     fn deliver<A>(
         self,
-        response: Response<A>,
+        mut response: Response<A>,
         driver: Driver,
         uploading: bool,
         cx: &mut Context<'_>,
@@ -236,9 +253,7 @@ impl Answering {
         A::Error: Into<BoxError>,
     {
         let now = clock::now();
-        let (mut head, body) = response.into_parts();
-        let operation = driver.operation().clone();
-        let ending = operation.ending_at(now); // before it is finished: what is late has ended, whoever answers
+        let ending = driver.operation().ending_at(now); // before it is finished: what is late has ended, whoever answers
         if let Some(ending) = ending
             && ending.cause == Cause::Deadline
             && uploading
@@ -246,37 +261,43 @@ impl Answering {
             // What the handler says now, it says because the upload was cut off.
             return self.ended(&driver, ending, true, true).map(BoundedBody::whole);
         }
-        if let Some(problem) = head.extensions.remove::<Problem>() {
+        if !response.extensions().is_empty()
+            && let Some(problem) = response.extensions_mut().remove::<Problem>()
+        {
             driver.finish_at(now);
-            return self.rewritten(head, problem).map(BoundedBody::whole);
+            return self.rewritten(response.into_parts().0, problem).map(BoundedBody::whole);
         }
-        if !head.headers.is_empty() && head.extensions.get::<OurReason>().is_none() {
-            head.headers.remove(names::REASON); // copied from somebody else's answer: it would say what is not so
+        let mut event_stream = false;
+        if !response.headers().is_empty() {
+            event_stream = is_event_stream(response.headers());
+            if response.extensions().get::<OurReason>().is_none() {
+                response.headers_mut().remove(names::REASON); // copied from another answer: it would say what is not so
+            }
         }
-        if self.bodiless || has_no_body(head.status) {
+        if self.bodiless || has_no_body(response.status()) {
             driver.finish_at(now);
-            return Response::from_parts(head, BoundedBody::unread(body));
+            return response.map(BoundedBody::unread);
         }
-        let Some(ending) = ending else {
-            let body = match self.coverage {
-                Coverage::Unary => {
-                    let undeclared = is_event_stream(&head.headers);
-                    BoundedBody::response(body, driver, now, cx).undeclared_stream(undeclared)
-                }
-                Coverage::Streaming { idle, total } => {
-                    let stream = operation.begin_stream(total);
-                    driver.finish_at(now); // the budget covered the establishment
-                    BoundedBody::stream(body, stream, idle, now, cx)
-                }
-            };
-            return Response::from_parts(head, body);
-        };
-        let Some(body) = operation.sync_scope(|| BoundedBody::whole_now(body, cx)) else {
-            return self.ended(&driver, ending, true, false).map(BoundedBody::whole);
-        };
-        operation.tell_if_late(operation.deadline());
-        driver.finish_at(now);
-        Response::from_parts(head, body)
+        match (ending, self.coverage) {
+            (None, Coverage::Unary) => {
+                response.map(|body| BoundedBody::response(body, driver, now, cx).undeclared_stream(event_stream))
+            }
+            (None, Coverage::Streaming { idle, total }) => {
+                let stream = driver.operation().begin_stream(total);
+                driver.finish_at(now); // the budget covered the establishment
+                response.map(|body| BoundedBody::stream(body, stream, idle, now, cx))
+            }
+            (Some(ending), _) => {
+                let operation = driver.operation();
+                let (head, body) = response.into_parts();
+                let Some(body) = operation.sync_scope(|| BoundedBody::whole_now(body, cx)) else {
+                    return self.ended(&driver, ending, true, false).map(BoundedBody::whole);
+                };
+                operation.tell_if_late(operation.deadline());
+                driver.finish_at(now);
+                Response::from_parts(head, body)
+            }
+        }
     }
 
     /// A handler's problem, written for this caller. Everything else about the response stays as the layers below made it.

@@ -13,7 +13,7 @@ use oneclock_core::ingress::{Arriving, Decision};
 use oneclock_core::{Deadline, Name, Reason};
 use tower_service::Service;
 
-use super::future::{Answering, IngressFuture, Work};
+use super::future::{Answering, IngressFuture, Queued, Work};
 use super::layer::Config;
 use crate::Arrival;
 use crate::body::{BoundedBody, BoxError, Upload};
@@ -85,9 +85,12 @@ where
             operation.tell(&Event::Arrived(&Arrived::new(operation, &accepted)));
         }
         config.fields.strip(request.headers_mut(), trust);
-        let (head, body) = request.into_parts();
-        let (upload, waited_for) = Upload::new(body, operation);
-        let request = Request::from_parts(head, upload);
+        let mut waited_for = None;
+        let request = request.map(|body| {
+            let (upload, waits) = Upload::new(body, operation);
+            waited_for = waits;
+            upload
+        });
 
         // A service below that is ready, as nearly every one is, is called at once; what has to wait waits in the future.
         let inner = &mut self.inner;
@@ -97,7 +100,7 @@ where
             Poll::Pending => {
                 let next = inner.clone();
                 let inner = std::mem::replace(inner, next); // the one that has begun to become ready
-                Work::Queued { inner, request: Some(request), waiting: None }
+                Work::Queued { queued: Box::new(Queued::new(inner, request)) }
             }
         });
         IngressFuture::begun(work, driver, waited_for, answering)
