@@ -230,7 +230,7 @@ async fn uploads_then_reads(addr: SocketAddr, target: &str, length: usize) -> io
     socket
         .write_all(format!("POST {target} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n").as_bytes())
         .await?;
-    let piece = [b'x'; 64 * 1024];
+    let piece = vec![b'x'; 64 * 1024];
     let mut left = length;
     while left > 0 {
         let n = left.min(piece.len());

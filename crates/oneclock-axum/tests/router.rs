@@ -1,5 +1,7 @@
 //! A router under a policy: in memory, with paused time.
 
+#![allow(clippy::expect_used)] // helpers of tests: to panic is how a test fails
+
 use std::time::Duration;
 
 use axum::Router;

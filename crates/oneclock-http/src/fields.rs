@@ -60,10 +60,10 @@ impl Fields {
         for (name, value) in headers {
             if *name == header::CONTENT_TYPE {
                 grpc |= value.as_bytes().starts_with(b"application/grpc");
-            } else if let Some(convention) = self.find(name) {
-                if may_send(trust, convention) {
-                    reader.field(convention, value.as_bytes());
-                }
+            } else if let Some(convention) = self.find(name)
+                && may_send(trust, convention)
+            {
+                reader.field(convention, value.as_bytes());
             }
         }
         Said { reading: reader.finish(), grpc }

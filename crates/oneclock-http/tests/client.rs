@@ -357,7 +357,7 @@ async fn an_upload_that_its_own_maker_holds_up_is_cut_off_in_stage_send() {
     for protocol in BOTH {
         let peer = peer::stall(protocol).expect("a peer");
         let op = Operation::begin("order", ms(200));
-        let first = futures_util::stream::once(async { Ok::<_, Infallible>(http_body::Frame::data(Bytes::from("a"))) });
+        let first = futures_util::stream::once(async { Ok::<_, Infallible>(Frame::data(Bytes::from("a"))) });
         let body = StreamBody::new(futures_util::StreamExt::chain(first, futures_util::stream::pending()));
         let upload = Request::post("/").body(body).expect("a request");
         let error = client(protocol, &peer).request_in(&op, upload).await.expect_err("no answer");
@@ -823,7 +823,7 @@ async fn x8_an_upload_stuck_behind_an_early_answer_ends_with_that_answer() {
     let inventory = builder(Protocol::Http2, addr).build().expect("a client");
     let op = Operation::begin("order", ms(300));
     // In pieces: a body of one piece is taken at once, and then there is nothing left to be stuck.
-    let piece = || Ok::<_, Infallible>(http_body::Frame::data(Bytes::from(vec![0; 16 << 10])));
+    let piece = || Ok::<_, Infallible>(Frame::data(Bytes::from(vec![0; 16 << 10])));
     let body = StreamBody::new(futures_util::stream::repeat_with(piece));
     let upload = Request::post("/").body(body).expect("a request");
     let response = inventory.request_in(&op, upload).await.expect("a head");
@@ -877,7 +877,7 @@ async fn x1_an_answer_without_a_body_is_over_with_its_head() {
         .route("/304", axum::routing::get(|| async { http::StatusCode::NOT_MODIFIED }));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = listener.local_addr().expect("an address");
-    let serving = tokio::spawn(std::future::IntoFuture::into_future(oneclock_http::serve(listener, app)));
+    let serving = tokio::spawn(oneclock_http::serve(listener, app).into_future());
     for protocol in BOTH {
         let inventory = builder(protocol, addr).max_connections(1).max_streams(1).build().expect("a client");
         let counting = Arc::new(Counting::default());
@@ -913,4 +913,39 @@ async fn x1_an_answer_that_is_announced_before_it_comes_is_the_last_one() {
         assert_eq!(whole(answer).await, "ok");
     }
     serving.abort();
+}
+
+#[tokio::test]
+async fn tmp_early() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let app =
+        axum::Router::new().route("/", axum::routing::any(|| async { (http::StatusCode::PAYLOAD_TOO_LARGE, "no") }));
+    struct L(TcpListener, Arc<std::sync::atomic::AtomicUsize>);
+    impl oneclock_http::Listener for L {
+        type Io = oneclock_http::Watched<TcpStream>;
+        async fn accept(&mut self) -> std::io::Result<(Self::Io, Option<SocketAddr>)> {
+            let r = oneclock_http::Listener::accept(&mut self.0).await;
+            self.1.fetch_add(1, Ordering::SeqCst);
+            r
+        }
+    }
+    let n = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let serving = tokio::spawn(oneclock_http::serve(L(listener, n.clone()), app).into_future());
+    let inventory = builder(Protocol::Http2, addr).build().unwrap();
+    let op = Operation::begin("o", AMPLE);
+    for _ in 0..10 {
+        let body = StreamBody::new(futures_util::stream::unfold(0u32, |n| async move {
+            tokio::time::sleep(ms(5)).await;
+            (n < 100).then(|| (Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"x"))), n + 1))
+        }));
+        let r = inventory
+            .request_in(&op, Request::post("/").body(http_body_util::combinators::UnsyncBoxBody::new(body)).unwrap())
+            .await
+            .unwrap();
+        let _ = whole(r).await;
+    }
+    eprintln!("CONNS {}", n.load(Ordering::SeqCst));
+    serving.abort();
+    assert!(n.load(Ordering::SeqCst) <= 2);
 }

@@ -1,5 +1,7 @@
 //! The layers in memory, under paused time: what is decided, in which order, and what is left behind.
 
+#![allow(clippy::expect_used)] // helpers of tests: to panic is how a test fails
+
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;

@@ -42,9 +42,10 @@
 //! - In the ledger everything up to the head is one stage, `wait`, and a call that is cut off there has an unknown
 //!   outcome.
 //! - A refusal may be that of a redirect's second hop, after the first one did its work (`POST /orders` → 303 →
-//!   `GET /orders/7` → 429). So where the answer comes from another URL than the one that was asked, no status or reason
-//!   says [`Outcome::Rejected`]; and a connect that failed or a stream that was refused, which look the same on any hop,
-//!   are proof only where redirects are off, which [`Budget::follows_no_redirects`] declares.
+//!   `GET /orders/7` → 429), and reqwest does not tell the way. So an answer is a proven refusal
+//!   ([`Outcome::Rejected`]) only where it comes from the URL that was asked, and was asked with a method that only reads;
+//!   a connect that failed or a stream that was refused, which look the same on any hop, proves nothing. Where redirects
+//!   are off, [`Budget::follows_no_redirects`] declares it, and all of these count.
 
 use std::error::Error as StdError;
 use std::future::poll_fn;
@@ -54,13 +55,13 @@ use http::Extensions;
 use oneclock::Call;
 use oneclock_core::effect::Seen;
 use oneclock_core::{Outcome, Stage};
-use oneclock_http::{BodyCutOff, BoundedBody, CallError, Destination};
+use oneclock_http::{BodyCutOff, BoundedBody, CallError, Destination, names};
 use reqwest::{Method, Request, Response, ResponseBuilderExt, StatusCode, Url};
 use reqwest_middleware::{Error, Middleware, Next};
 
 /// Gives every request through it what its operation has left, and cuts it off there, on head and body.
 ///
-/// The operation is the one in the request's extensions (`RequestBuilder::with_extension`), else the current one, else as
+/// The operation is the current one, else the one in the request's extensions (`RequestBuilder::with_extension`), else as
 /// the destination's [`WithoutOperation`](oneclock_http::WithoutOperation) says. A timeout of the request's own can
 /// shorten that, never extend it (invariant I3).
 ///
@@ -139,8 +140,9 @@ impl Budget {
     }
 
     /// Declares that the client below was built with `redirect::Policy::none()`, and repeats nothing that was answered. Then
-    /// a connect that failed is proof that nothing was sent: [`Outcome::NotSent`], and a stream that was refused is proof that
-    /// nothing was done: [`Outcome::Rejected`]. Otherwise both are unknown (contract R8).
+    /// a connect that failed is proof that nothing was sent: [`Outcome::NotSent`], and a refusal (429, a reason of ours, a
+    /// stream that was refused) is proof that nothing was done: [`Outcome::Rejected`]. Otherwise it may be that of a later
+    /// hop, and the outcome is unknown (contract R8).
     ///
     /// ```
     /// # use {oneclock_http::Destination, oneclock_reqwest::Budget};
@@ -191,7 +193,10 @@ impl Budget {
     async fn answered(&self, call: Call, asked: &Asked, response: Response) -> Result<Response, CallError> {
         let url = response.url().clone(); // lost on the way through `http::Response` otherwise
         let mut response = http::Response::<reqwest::Body>::from(response);
-        let refused = if asked.is_at(&url) { None } else { Refused::later(&mut response) };
+        let refused = match self.redirects {
+            Redirects::MayBeFollowed if !asked.is_first(&url) => Refused::by_a_later_hop(&mut response),
+            Redirects::MayBeFollowed | Redirects::Off => None,
+        };
         let mut once = Some((call, response));
         let bounded: http::Response<BoundedBody<reqwest::Body>> = poll_fn(|cx| match once.take() {
             Some((call, response)) => Poll::Ready(self.destination.answered(call, &asked.method, response, cx)),
@@ -212,18 +217,19 @@ impl Budget {
 // === Redirects ===
 
 impl Asked {
-    /// Whether the answer from `url` is certainly that of the first hop. From the same URL it may still be that of the
-    /// second, with another method (`POST /orders` → 303 → `GET /orders`), unless the first only read.
-    fn is_at(&self, url: &Url) -> bool {
-        let path = |url: &Url| url.as_str().split('#').next() == self.url.as_str().split('#').next();
-        matches!(self.method, Method::GET | Method::HEAD) && path(url)
+    /// Whether the answer from `url` is certainly that of the first hop. reqwest tells the URL, not the way to it: what
+    /// comes from the same one may be the answer to another method (`POST /orders` → 303 → `GET /orders`), unless the
+    /// first only read as well.
+    fn is_first(&self, url: &Url) -> bool {
+        let only_reads = matches!(self.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        only_reads && without_fragment(url) == without_fragment(&self.url)
     }
 }
 
 impl Refused {
     /// Has a refusal by a later hop judged as what it is to the first one, which had the request: the failure of something
     /// behind it. A success and a definite error stay what they are.
-    fn later<B>(response: &mut http::Response<B>) -> Option<Self> {
+    fn by_a_later_hop<B>(response: &mut http::Response<B>) -> Option<Self> {
         response.headers_mut().remove(names::REASON);
         if response.status() != StatusCode::TOO_MANY_REQUESTS {
             return None;
@@ -240,6 +246,11 @@ impl Middleware for Budget {
             self.destination.begin(operation).map_err(|not_begun| Error::middleware(CallError::from(not_begun)))?;
         self.send(call, request, extensions, next).await.map_err(Error::middleware)
     }
+}
+
+/// What is sent of it.
+fn without_fragment(url: &Url) -> Option<&str> {
+    url.as_str().split('#').next()
 }
 
 fn chain<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {

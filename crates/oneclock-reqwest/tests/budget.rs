@@ -118,13 +118,21 @@ async fn i2_with_a_budget_it_ends_at_the_deadline_and_the_peer_is_told() {
 }
 
 #[tokio::test]
-async fn an_operation_in_the_extensions_counts_before_the_current_one() {
+async fn an_operation_in_the_extensions_counts_where_none_is_current() {
     let peer = peer::stall(Protocol::Http1).expect("a peer");
-    let (current, carried) = (Operation::begin("current", AMPLE), Operation::begin("carried", ms(200)));
-    let request = client(Protocol::Http1).get(peer.url()).with_extension(carried.clone());
-    let error = current.scope(request.send()).await.expect_err("no answer");
-    let CallError::Stopped(Stopped::Ended(ended)) = cut_off(&error) else { panic!("{error:?}") };
-    assert_eq!(ended.operation.as_str(), "carried");
+    let ended_by = async |current: Option<&Operation>, carried: &Operation| {
+        let send = client(Protocol::Http1).get(peer.url()).with_extension(carried.clone()).send();
+        let sent = match current {
+            Some(current) => current.scope(send).await,
+            None => send.await,
+        };
+        let error = sent.expect_err("no answer");
+        let CallError::Stopped(Stopped::Ended(ended)) = cut_off(&error) else { panic!("{error:?}") };
+        ended.operation.to_string()
+    };
+    assert_eq!(ended_by(None, &Operation::begin("carried", ms(200))).await, "carried");
+    let (current, carried) = (Operation::begin("current", ms(200)), Operation::begin("carried", AMPLE));
+    assert_eq!(ended_by(Some(&current), &carried).await, "current");
 }
 
 #[tokio::test]
@@ -202,14 +210,14 @@ async fn r8_a_connect_that_failed_after_a_redirect_proves_nothing() {
 
 #[tokio::test]
 async fn r8_a_reason_counts_only_from_a_trusted_peer() {
-    let answer = "HTTP/1.1 504 Gateway Timeout\r\noneclock-reason: shed\r\ncontent-length: 0\r\n\r\n";
+    let answer = "HTTP/1.1 503 Service Unavailable\r\noneclock-reason: shed\r\ncontent-length: 0\r\n\r\n";
     let (url, serving) = answers(answer.to_owned()).await;
     for (trust, outcome) in [(Trust::Inside, "called rejected"), (Trust::Outside, "called unknown")] {
         let inventory = Destination::named("inventory").trust(trust).build().expect("a destination");
         let counting = Arc::new(Counting::default());
         let op = Operation::begin("order", AMPLE).observed_by(counting.clone());
         let response = op.scope(with(Protocol::Http1, inventory).get(&url).send()).await.expect("an answer");
-        assert_eq!(response.status(), 504);
+        assert_eq!(response.status(), 503);
         drop(response);
         assert_eq!(counting.count(outcome), 1, "{trust:?}");
     }
@@ -224,8 +232,78 @@ async fn r8_a_reset_is_unknown_and_a_refused_stream_is_rejected() {
     assert_eq!(call_error(&error).map(CallError::outcome), Some(Outcome::Unknown { stage: Stage::Wait }));
 
     let peer = peer::reset_stream(StreamResetAt::BeforeHead, oneclock_test::Reason::REFUSED_STREAM).expect("a peer");
-    let error = op.scope(client(Protocol::Http2).get(peer.url()).send()).await.expect_err("reset");
-    assert_eq!(call_error(&error).map(CallError::outcome), Some(Outcome::Rejected), "{error:?}");
+    let budget = Budget::new(Destination::named("inventory").build().expect("a destination"));
+    for (budget, outcome) in [
+        (budget.clone().follows_no_redirects(), Outcome::Rejected),
+        (budget, Outcome::Unknown { stage: Stage::Wait }), // it may have been a later hop
+    ] {
+        let client = ClientBuilder::new(plain(Protocol::Http2)).with(budget).build();
+        let error = op.scope(client.get(peer.url()).send()).await.expect_err("reset");
+        assert_eq!(call_error(&error).map(CallError::outcome), Some(outcome), "{error:?}");
+    }
+}
+
+/// Answers `first` to a POST and `then` to a GET, as they are.
+async fn redirects(first: &'static str, then: &'static str) -> (String, tokio::task::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/orders", listener.local_addr().expect("an address"));
+    let serving = tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut buffer = [0; 4096];
+                while let Ok(read @ 1..) = socket.read(&mut buffer).await {
+                    let answer = if buffer[..read].starts_with(b"POST") { first } else { then };
+                    let _ = socket.write_all(answer.as_bytes()).await;
+                }
+            });
+        }
+    });
+    (url, serving)
+}
+
+/// The first hop did its work. What the second says of itself is no word about that.
+#[tokio::test]
+async fn r8_a_refusal_by_the_second_hop_is_not_taken_for_the_firsts() {
+    const SEE_OTHER: &str = "HTTP/1.1 303 See Other\r\nlocation: /orders/7\r\ncontent-length: 0\r\n\r\n";
+    const SEE_ITSELF: &str = "HTTP/1.1 303 See Other\r\nlocation: /orders\r\ncontent-length: 0\r\n\r\n";
+    const TOO_MANY: &str = "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n";
+    const SHED: &str = "HTTP/1.1 503 Service Unavailable\r\noneclock-reason: shed\r\ncontent-length: 0\r\n\r\n";
+    const GONE: &str = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+    const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+    for (first, then, status, outcome) in [
+        (SEE_OTHER, TOO_MANY, 429, "called unknown"),
+        (SEE_OTHER, SHED, 503, "called unknown"),
+        (SEE_ITSELF, TOO_MANY, 429, "called unknown"),
+        (SEE_OTHER, GONE, 404, "called failed"),
+        (SEE_OTHER, OK, 200, "called applied"),
+    ] {
+        let (url, serving) = redirects(first, then).await;
+        let inventory = Destination::named("inventory").trust(Trust::Inside).build().expect("a destination");
+        let counting = Arc::new(Counting::default());
+        let op = Operation::begin("order", AMPLE).observed_by(counting.clone());
+        let response =
+            op.scope(with(Protocol::Http1, inventory).post(url).body("once").send()).await.expect("an answer");
+        assert_eq!(response.status(), status, "it says what came");
+        drop(response);
+        assert_eq!((counting.count(outcome), counting.sum("called ")), (1, 1), "{first}{then}{counting:?}");
+        serving.abort();
+    }
+}
+
+#[tokio::test]
+async fn r8_a_refusal_counts_where_no_redirect_can_have_come_before_it() {
+    const TOO_MANY: &str = "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n";
+    let (url, serving) = redirects(TOO_MANY, TOO_MANY).await;
+    let counting = Arc::new(Counting::default());
+    let op = Operation::begin("order", AMPLE).observed_by(counting.clone());
+    let read = client(Protocol::Http1).get(format!("{url}#part"));
+    assert_eq!(op.scope(read.send()).await.expect("an answer").status(), 429);
+    let budget = Budget::new(Destination::named("inventory").build().expect("a destination")).follows_no_redirects();
+    let plain = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().expect("a client");
+    let write = ClientBuilder::new(plain).with(budget).build().post(url).body("once");
+    assert_eq!(op.scope(write.send()).await.expect("an answer").status(), 429);
+    assert_eq!(counting.count("called rejected"), 2, "{counting:?}");
+    serving.abort();
 }
 
 #[tokio::test]

@@ -13,6 +13,13 @@
 //! for a duration. The assertions run in memory and need paused time. Everything that is awaited has a bound,
 //! [`PATIENCE`], and says what it saw instead ([`NotSeen`]).
 //!
+//! Paused time is a feature of tokio's that your own crate has to ask for:
+//! ```toml
+//! [dev-dependencies]
+//! oneclock-test = "0.1"
+//! tokio = { version = "1", features = ["macros", "rt", "test-util"] }
+//! ```
+//!
 //! It knows nothing of how a deadline is kept: the library `oneclock` is judged by it like any other.
 //!
 //! # Example
@@ -59,7 +66,7 @@ pub use bound::{KEPT, NotSeen, PATIENCE};
 pub use h2::Reason;
 pub use leak::{Baseline, Leaked, Wakes};
 pub use probe::{End, Ended, Probe, ProbeGuard};
-pub use stops::{BUDGET, SLACK, Stopped, assert_body_stops_at_deadline, assert_stops_at_deadline};
+pub use stops::{BUDGET, RESERVE, SLACK, Stopped, assert_body_stops_at_deadline, assert_stops_at_deadline};
 
 /// Which HTTP a peer speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

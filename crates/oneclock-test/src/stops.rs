@@ -12,6 +12,7 @@ use std::panic::Location;
 use std::pin::pin;
 use std::time::Duration;
 
+use bytes::Buf;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use tokio::time::Instant;
@@ -25,6 +26,13 @@ pub const BUDGET: Duration = Duration::from_millis(200);
 
 /// How long after the deadline an end may be seen: timers have a grain of about 1 ms (contract K3).
 pub const SLACK: Duration = Duration::from_millis(10);
+
+/// How long before the deadline an end may be seen: what a service may keep back for the way home. A 504 before that was
+/// for something else.
+pub const RESERVE: Duration = Duration::from_millis(50);
+
+/// Of an answer that was not expected, how much the message shows, in bytes.
+const SHOWN: usize = 512;
 
 /// What the assertions saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,10 +53,17 @@ pub struct Stopped {
 /// handler entered ([`Probe::never`] is such a handler); without it, that the handler is gone is not checked. The
 /// service must read that field: wrap it with a listener's trust in which it does.
 ///
+/// A handler that calls a real [`peer`](crate::peer) is stopped like any other, and that is all this can say of it: paused
+/// time runs on to the next timer whenever nothing but the kernel has something to do, so the call may be cut off while it
+/// still connects, and the peer may never see it. How far a call got, and that its peer was told, is a question for real
+/// time (`#[tokio::test]` without `start_paused`), with [`Caller`](crate::caller::Caller) and
+/// [`Peer::caller_left`](crate::peer::Peer::caller_left). Under paused time those would miss their event at once.
+///
 /// # Panics
 /// With the place of the call and what was seen, when
 /// - the time is not paused,
-/// - no answer has come by [`BUDGET`] and [`SLACK`], or one with another status,
+/// - no answer has come by [`BUDGET`] and [`SLACK`], or one with another status (its body is shown),
+/// - the 504 came more than [`RESERVE`] before the deadline: it was for something else,
 /// - the body of the 504 has not ended properly by then,
 /// - the handler never began, ran to its end, or is still there by then.
 ///
@@ -104,7 +119,18 @@ where
         };
         let head_after = now() - started;
         if head.status != StatusCode::GATEWAY_TIMEOUT {
-            check.fail(format!("answered {} after {head_after:?}, not 504", head.status.as_u16()));
+            let status = head.status.as_u16();
+            check.fail(format!("answered {status} after {head_after:?}, not 504: {}", shown(body).await));
+        }
+        if head_after + RESERVE < BUDGET {
+            if let Some(probe) = probe {
+                check.handler_began(probe);
+            }
+            check.fail(format!(
+                "answered 504 after {head_after:?}, long before the deadline: another limit ended it, or the service does \
+                 not read x-remaining-ms as {BUDGET:?}: {}",
+                shown(body).await
+            ));
         }
         let bytes_read = match before(deadline, read(body)).await {
             Some((bytes_read, Ok(()))) => bytes_read,
@@ -194,7 +220,8 @@ where
         let head_after = now() - started;
         if head.status == StatusCode::GATEWAY_TIMEOUT {
             check.fail(format!(
-                "answered 504 after {head_after:?}: this is about a body, the handler has to answer first"
+                "answered 504 after {head_after:?}: this is about a body, the handler has to answer first: {}",
+                shown(body).await
             ));
         }
         let (bytes_read, ended) = match before(deadline, read(body)).await {
@@ -247,10 +274,14 @@ impl Check {
         service.call(request).await
     }
 
-    async fn handler_is_gone(self, probe: &Probe, deadline: Instant) {
+    fn handler_began(self, probe: &Probe) {
         if probe.started_count() == 0 {
             self.fail("the handler never began: does it enter this probe, and does the request reach it?");
         }
+    }
+
+    async fn handler_is_gone(self, probe: &Probe, deadline: Instant) {
+        self.handler_began(probe);
         // Whoever drops the handler may do it from a task of its own, so it has until the slack is over as well.
         let Some(end) = before(deadline, probe.ended(1)).await else {
             self.fail(format!("the handler was still there {SLACK:?} after the deadline ({probe})"));
@@ -278,7 +309,7 @@ async fn read<R: Body>(body: R) -> (usize, Result<(), R::Error>) {
     loop {
         match poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
             Some(Ok(frame)) => {
-                bytes_read += frame.data_ref().map_or(0, bytes::Buf::remaining);
+                bytes_read += frame.data_ref().map_or(0, Buf::remaining);
                 // Paused time goes on only when nothing is ready. A producer that always is would stop it for good.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
@@ -286,4 +317,31 @@ async fn read<R: Body>(body: R) -> (usize, Result<(), R::Error>) {
             None => return (bytes_read, Ok(())),
         }
     }
+}
+
+/// The beginning of a body, for a message, and why there is no more.
+async fn shown<R: Body>(body: R) -> String
+where
+    R::Error: Debug,
+{
+    let mut body = pin!(body);
+    let mut bytes = Vec::new();
+    let reading = async {
+        while bytes.len() < SHOWN {
+            match poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+                Some(Ok(frame)) => {
+                    if let Ok(mut data) = frame.into_data() {
+                        let wanted = data.remaining().min(SHOWN - bytes.len());
+                        bytes.extend_from_slice(&data.copy_to_bytes(wanted));
+                    }
+                }
+                Some(Err(error)) => return format!(" and then it failed: {error:?}"),
+                None => return String::new(),
+            }
+        }
+        " and more".to_owned()
+    };
+    let end = tokio::time::timeout(BUDGET, reading).await;
+    let end = end.unwrap_or_else(|_elapsed| " and then nothing".to_owned());
+    format!("{:?}{end}", String::from_utf8_lossy(&bytes))
 }

@@ -3,7 +3,7 @@
 //! Decides that the wait spends the operation's budget (stage `queue`, invariant I4), and that what expired on the way
 //! is not started (contract X7).
 
-use oneclock_core::Stage;
+use oneclock_core::{Outcome, Stage};
 
 use crate::Operation;
 use crate::operation::Spending;
@@ -34,7 +34,7 @@ pub struct Carried<T> {
 #[derive(Debug, thiserror::Error)]
 #[error("the operation ended before its value was taken from the queue")]
 pub struct TooLate<T> {
-    /// Which end it was.
+    /// Which end it was. Its outcome is that of the whole operation, which may have done other things before.
     #[source]
     pub ended: Ended,
     /// The value.
@@ -68,5 +68,15 @@ impl<T> Carried<T> {
             Some(ended) => Err(TooLate { ended, value }),
             None => Ok((operation, value)),
         }
+    }
+}
+
+// === TooLate ===
+
+impl<T> TooLate<T> {
+    /// What is known of the work that the value was for: it did not start, provided that whoever gets this does not start
+    /// it.
+    pub fn outcome(&self) -> Outcome {
+        Outcome::NotSent
     }
 }

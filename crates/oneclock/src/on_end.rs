@@ -27,8 +27,13 @@ pub struct OnEnd {
     waiting: AbortHandle,
 }
 
-/// A hook that has not run, with what makes a drain wait for it.
-pub(crate) struct Hook(Mutex<Option<(Box<dyn FnOnce(Ending) + Send>, TaskTrackerToken)>>);
+/// A hook, until somebody takes it.
+pub(crate) struct Hook(Mutex<Option<Due>>);
+
+struct Due {
+    run: Box<dyn FnOnce(Ending) + Send>,
+    _held: TaskTrackerToken, // a drain waits for it
+}
 
 thread_local! {
     static CUTTING_OFF: Cell<bool> = const { Cell::new(false) };
@@ -72,7 +77,8 @@ impl Operation {
     /// Outside of a tokio runtime.
     pub fn on_end(&self, hook: impl FnOnce(Ending) + Send + 'static) -> OnEnd {
         let shutdown = self.shutdown();
-        let hook = Arc::new(Hook(Mutex::new(Some((Box::new(hook), shutdown.hold())))));
+        let due = Due { run: Box::new(hook), _held: shutdown.hold() };
+        let hook = Arc::new(Hook(Mutex::new(Some(due))));
         // The task keeps nothing alive: an operation is over with its last clone, also while it waits.
         let waiting = wait(Arc::downgrade(&self.0), self.token().clone(), self.deadline(), Arc::clone(&hook));
         OnEnd { operation: self.clone(), hook, waiting: shutdown.spawn(waiting).abort_handle() }
@@ -104,8 +110,8 @@ impl Hook {
     /// The operation is over: it runs if that was an early end, and goes either way.
     pub(crate) fn over(&self, ending: Option<Ending>) {
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let (Some((hook, _held)), Some(ending)) = (taken, ending) {
-            hook(ending);
+        if let (Some(Due { run, _held }), Some(ending)) = (taken, ending) {
+            run(ending);
         }
     }
 }

@@ -85,12 +85,12 @@ pub(crate) struct Inner {
     parent: Option<Operation>,
     context: Context,
     ledger: Mutex<Ledger>,
-    driven: bool,               // whether a `Driver` decides when it is over
-    unfinished: AtomicBool,     // whether its last `run` was dropped before its end
-    panicked: AtomicBool,       // whether a panic unwound through its work
+    driven: bool,                          // whether a `Driver` decides when it is over
+    unfinished: AtomicBool,                // whether its last `run` was dropped before its end
+    panicked: AtomicBool,                  // whether a panic unwound through its work
     left: OnceLock<Mutex<Vec<Arc<Hook>>>>, // hooks that were cut off with its work: due if it ends early
-    told_when_over: AtomicBool, // whether somebody waits on its token, or it is over
-    told: AtomicBool,           // whether its event was sent
+    told_when_over: AtomicBool,            // whether somebody waits on its token, or it is over
+    told: AtomicBool,                      // whether its event was sent
 }
 
 /// Drives one operation: whoever holds it says when the work is done. Dropped before that, it ends the operation with
@@ -648,13 +648,14 @@ impl Drop for Driver {
 // === Inner ===
 
 impl Inner {
-    /// The shutdown whose grace ends it. What our own code begins belongs to the process's unless it was given another; a
-    /// step that must finish only remembers its shutdown, for who owns its tasks (contract X10).
+    /// The shutdown whose grace ends it, besides what ends the operation it is a part of. What our own code begins belongs
+    /// to the process's unless it was given another; a step that must finish, and so its parts, only remembers its
+    /// shutdown, for who owns its tasks (contract X10).
     fn ending_shutdown(&self) -> Option<&Shutdown> {
         match self.kind {
-            Kind::Request | Kind::Child | Kind::Stream => self.context.shutdown.as_ref(),
+            Kind::Request | Kind::Stream => self.context.shutdown.as_ref(),
             Kind::Begun | Kind::Detached => Some(self.context.shutdown.as_ref().unwrap_or_else(|| Shutdown::process())),
-            Kind::MustFinish => None,
+            Kind::Child | Kind::MustFinish => None,
         }
     }
 

@@ -4,10 +4,12 @@
 //! killed before its leader is waited for. Once the leader was reaped its number may belong to somebody else's group.
 
 use std::io;
-use std::pin::pin;
+use std::pin::Pin;
 use std::process::{ExitStatus, Output, Stdio};
+use std::task::{Context, Poll, ready};
 
 use oneclock_core::{Name, Stage};
+use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 
@@ -31,8 +33,17 @@ pub enum ProcessFailed {
     },
 }
 
-/// Kills a process group when dropped, unless its leader is known to have ended. Dropped before the [`Child`], since
-/// dropping that may reap the leader.
+pin_project! {
+    /// Waits for a leader to be reaped. Dropped before that, it kills the group first and lets go of the leader after it:
+    /// in the order of these fields.
+    struct Reaped<F> {
+        group: GroupGuard,
+        #[pin]
+        wait: F, // owns the `Child`, whose drop may reap
+    }
+}
+
+/// Kills a process group when dropped, unless its leader is known to have ended.
 #[derive(Debug)]
 struct GroupGuard(Option<rustix::process::Pid>);
 
@@ -93,19 +104,21 @@ impl Operation {
         };
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
         let group = GroupGuard(pid);
-        let ended = call.run(reaped(wait(child), group)).await.map_err(Stopped::from)?.map_err(io)?;
+        let ended = call.run(Reaped { group, wait: wait(child) }).await.map_err(Stopped::from)?.map_err(io)?;
         call.close(oneclock_core::Outcome::Applied);
         Ok(ended)
     }
 }
 
-/// Waits for a leader to be reaped. Cut off, or failed, it kills the group first and lets go of the leader after that.
-async fn reaped<T>(wait: impl Future<Output = io::Result<T>>, group: GroupGuard) -> io::Result<T> {
-    let mut wait = pin!(wait);
-    let mut group = group; // declared after what owns the leader, so dropped before it
-    let ended = wait.as_mut().await?;
-    group.0 = None;
-    Ok(ended)
+impl<F: Future<Output = io::Result<T>>, T> Future for Reaped<F> {
+    type Output = io::Result<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let ended = ready!(this.wait.poll(cx))?;
+        this.group.0 = None;
+        Poll::Ready(Ok(ended))
+    }
 }
 
 /// Reads what a process writes until nobody can write more, and only then reaps it: a leader that ended may have left

@@ -133,6 +133,8 @@ impl Operation {
     /// Runs a closure on the blocking threads. Waiting for a thread spends the budget (stage `queue`); if the operation
     /// ends before one is free, the closure does not run.
     ///
+    /// That it did not run is proof: then the error is a [`NotBegun`], with the outcome `not sent`.
+    ///
     /// Once it runs nothing can stop it but itself: let it ask [`checkpoint`](Self::checkpoint) between its steps. The
     /// wait here ends with the operation all the same.
     ///

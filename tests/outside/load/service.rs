@@ -54,7 +54,7 @@ struct Watched {
 struct Over {
     record: Arc<Record>,
     answer: Answer,
-    own: bool,
+    reason: Option<String>,
 }
 
 const CEILING: Duration = Duration::from_secs(1);
@@ -111,10 +111,11 @@ impl Chain {
 async fn door(State(service): State<Service>, mut request: Request, next: Next) -> Response {
     let record = Record::new(service.name, &service.witness);
     request.extensions_mut().insert(Arc::clone(&record));
-    let mut over = Over { record, answer: Answer::None, own: false };
+    let mut over = Over { record, answer: Answer::None, reason: None };
     let (head, body) = next.run(request).await.into_parts();
     over.answer = Answer::Dropped;
-    over.own = !head.headers.contains_key("oneclock-reason");
+    let reason = head.headers.get("oneclock-reason").and_then(|reason| reason.to_str().ok());
+    over.reason = reason.map(ToOwned::to_owned);
     if body.is_end_stream() {
         over.answer = Answer::Whole;
     }
@@ -123,7 +124,7 @@ async fn door(State(service): State<Service>, mut request: Request, next: Next) 
 
 impl Drop for Over {
     fn drop(&mut self) {
-        self.record.over(self.answer, self.own);
+        self.record.over(self.answer, self.reason.as_deref());
     }
 }
 

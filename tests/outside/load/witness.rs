@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use oneclock::Operation;
 use oneclock::events::{Event, Observer};
 use oneclock::operation::Kind;
-use oneclock_core::{Cause, Outcome};
+use oneclock_core::{Cause, Outcome, Reason};
 
 use super::Row;
 
@@ -101,23 +101,37 @@ impl Witness {
         let mut rows = Vec::new();
         for service in SERVICES {
             let of = |what: &str| format!("{service}: {what}");
+            // Accepted, but its turn came after its deadline: it never began (contract X7). The caller is told the same as
+            // one that was refused as expired, so the difference has to show in three places.
+            let expired = format!("{service} {}", Reason::ExpiredBeforeStart);
+            let too_late = seen.of("not started", &expired).saturating_sub(told.of("refused for", &expired));
             rows.extend([
                 Row::new(
                     of("requests let in or refused"),
                     seen.of("entered", service),
                     told.of("arrived", service) + told.of("refused", service),
                 ),
-                Row::new(of("refused"), seen.of("refused", service), told.of("refused", service)),
-                Row::new(of("handlers started, Arrived"), seen.of("started", service), told.of("arrived", service)),
+                Row::new(
+                    of("handlers started or never begun, Arrived"),
+                    seen.of("started", service) + too_late,
+                    told.of("arrived", service),
+                ),
                 Row::new(
                     of("handlers started, finished or dropped"),
                     seen.of("started", service),
                     seen.of("finished", service) + seen.of("dropped", service),
                 ),
             ]);
+            for reason in [Reason::Malformed, Reason::InsufficientBudget, Reason::Shutdown] {
+                let refused = format!("{service} {reason}");
+                let (seen, told) = (seen.of("not started", &refused), told.of("refused for", &refused));
+                rows.push(Row::new(of(&format!("refused, {reason}")), seen, told));
+            }
             for end in ENDS {
                 let ended = format!("{service} {end}");
-                rows.push(Row::new(of(&format!("over, {end}")), seen.of("over", &ended), told.of("ended", &ended)));
+                let never_begun = if end == Cause::Deadline.as_str() { too_late } else { 0 };
+                let seen = seen.of("over", &ended) + never_begun;
+                rows.push(Row::new(of(&format!("over, {end}")), seen, told.of("ended", &ended)));
             }
         }
         let work = |what: &str| told.of("part ended", what) + told.of("not called", what);
@@ -148,14 +162,17 @@ impl Witness {
 impl Observer for Witness {
     fn on(&self, event: &Event<'_>) {
         let nth = self.events.fetch_add(1, Ordering::Relaxed);
-        if self.loses_one_in > 0 && nth % self.loses_one_in == 0 {
+        if self.loses_one_in > 0 && nth.is_multiple_of(self.loses_one_in) {
             return;
         }
         let told = &self.told;
         let not_called = NOT_CALLED.take();
         match event {
             Event::Arrived(arrived) => told.add("arrived", arrived.operation.as_str()),
-            Event::Refused(refusal) => told.add("refused", refusal.operation.as_str()),
+            Event::Refused(refusal) => {
+                told.add("refused", refusal.operation.as_str());
+                told.add("refused for", &format!("{} {}", refusal.operation, refusal.reason));
+            }
             Event::Ended(ended) if ended.kind == Kind::Request => {
                 let end = name(ended.ending.map(|ending| ending.cause));
                 told.add("ended", &format!("{} {end}", ended.operation));
@@ -231,11 +248,16 @@ impl Record {
         self.passes_on.store(true, Ordering::Relaxed);
     }
 
-    /// The request is over, and everything of it is dropped. `own` says whether the answer was the handler's.
-    pub(super) fn over(&self, answer: Answer, own: bool) {
+    /// The request is over, and everything of it is dropped. `reason` is the layer's, if the answer was not the
+    /// handler's own.
+    pub(super) fn over(&self, answer: Answer, reason: Option<&str>) {
         let handled = *self.handled.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(operation) = self.operation.get() else {
-            self.witness.saw("refused", self.service);
+            let reason = reason.unwrap_or("no reason given");
+            self.witness.saw("not started", &format!("{} {reason}", self.service));
+            if answer == Answer::None {
+                self.witness.saw("wrong", "neither started nor answered");
+            }
             return;
         };
         let cause = operation.ending().map(|ending| ending.cause);
@@ -245,7 +267,9 @@ impl Record {
             (Handled::Dropped, Answer::Whole, None) => Some("answered for a handler that was dropped, and not ended"),
             (_, Answer::None, None) => Some("dropped before its answer, and not ended"),
             (_, Answer::Failed, None) if !self.passes_on.load(Ordering::Relaxed) => Some("cut off, and not ended"),
-            (_, Answer::Whole, Some(Cause::CallerGone)) if own => Some("delivered to a caller that was gone"),
+            (_, Answer::Whole, Some(Cause::CallerGone)) if reason.is_none() => {
+                Some("delivered to a caller that was gone")
+            }
             _ => None,
         };
         if let Some(wrong) = wrong {

@@ -1,5 +1,7 @@
 //! The demo as its users meet it: the binary, its output, its exit codes.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "the helpers of a test are a test")]
+
 use std::process::{Command, Output};
 
 use serde_json::Value;

@@ -61,7 +61,8 @@ pub type Answer = Response<BoundedBody<Received>>;
 
 /// An HTTP client for one destination. Cheap to clone; clones share their connections.
 ///
-/// Every call spends from the current [`Operation`], or from the one it is given. Connections without a call close when
+/// Every call spends from the current [`Operation`], or from the one it is given. It is a `tower` service as well, for layers
+/// that count or repeat calls. Connections without a call close when
 /// the last clone is dropped; one that still carries an answer closes when that is over, by its deadline at the latest.
 ///
 /// ```no_run

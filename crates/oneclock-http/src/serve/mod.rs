@@ -237,3 +237,32 @@ impl<L, S> fmt::Debug for Serve<L, S> {
             .finish_non_exhaustive()
     }
 }
+
+/// What could not be served is refused by `serve` itself, not by the `.await` after it:
+/// ```compile_fail,E0277
+/// # use {http::{Request, Response}, http_body_util::Empty, hyper::body::Incoming, std::convert::Infallible};
+/// # use bytes::Bytes; use tokio::net::TcpListener;
+/// fn f(listener: TcpListener) {
+///     let not_send = std::rc::Rc::new(());
+///     let service = tower::service_fn(move |_: Request<Incoming>| {
+///         let _ = not_send.clone();
+///         async { Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())) }
+///     });
+///     let _ = oneclock_http::serve(listener, service);
+/// }
+/// ```
+/// The same with what can be sent:
+/// ```
+/// # use {http::{Request, Response}, http_body_util::Empty, hyper::body::Incoming, std::convert::Infallible};
+/// # use bytes::Bytes; use tokio::net::TcpListener;
+/// fn f(listener: TcpListener) {
+///     let send = std::sync::Arc::new(());
+///     let service = tower::service_fn(move |_: Request<Incoming>| {
+///         let _ = send.clone();
+///         async { Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())) }
+///     });
+///     let _ = oneclock_http::serve(listener, service);
+/// }
+/// ```
+#[cfg(doctest)]
+struct NotServed;

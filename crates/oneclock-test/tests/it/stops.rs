@@ -18,7 +18,10 @@ use futures_util::{FutureExt, StreamExt, stream};
 use http::StatusCode;
 use http_body::Frame;
 use http_body_util::BodyExt;
-use oneclock_test::{BUDGET, Probe, SLACK, Stopped, assert_body_stops_at_deadline, assert_stops_at_deadline};
+use oneclock_test::{
+    BUDGET, Probe, Protocol, SLACK, Stopped, assert_body_stops_at_deadline, assert_stops_at_deadline, peer,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 // === Stand-ins for layers ===
@@ -46,6 +49,14 @@ async fn bounded(request: Request, next: Next, as_error: bool) -> Response {
             response.map(|body| Body::new(Cut { inner: Some(body), timer: Box::pin(sleep_until(deadline)), as_error }))
         }
         Err(_) => StatusCode::GATEWAY_TIMEOUT.into_response(),
+    }
+}
+
+/// A limit that has nothing to do with the budget.
+async fn gives_up_after_50_ms(request: Request, next: Next) -> Response {
+    match tokio::time::timeout(Duration::from_millis(50), next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => (StatusCode::GATEWAY_TIMEOUT, "out of patience").into_response(),
     }
 }
 
@@ -110,16 +121,19 @@ fn body(probe: &Probe, endless: bool) -> Router {
     let probe = probe.clone();
     let produce = async move || {
         let guard = probe.enter();
-        let first = stream::once(async { Ok::<_, Infallible>(Bytes::from_static(b"first")) });
         let rest = stream::unfold(guard, move |guard| async move {
             if !endless {
                 pending::<()>().await;
             }
             Some((Ok(Bytes::from_static(b".")), guard))
         });
-        Body::from_stream(first.chain(rest))
+        Body::from_stream(stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"first"))]).chain(rest))
     };
     Router::new().route("/", get(produce))
+}
+
+fn first_and_then_nothing() -> impl stream::Stream<Item = Result<Bytes, Infallible>> {
+    stream::iter([Ok(Bytes::from_static(b"first"))]).chain(stream::pending())
 }
 
 fn request() -> Request {
@@ -191,12 +205,49 @@ async fn x1_what_does_not_stop_is_named() {
 
     let quick = Router::new().route("/", get(async || "done"));
     let why = complaint(assert_stops_at_deadline(quick, request(), None)).await;
-    says(&why, "answered 200 after 0ns, not 504");
+    says(&why, r#"answered 200 after 0ns, not 504: "done" (budget"#);
+
+    let stalls = Router::new().route("/", get(async || Body::from_stream(first_and_then_nothing())));
+    let why = complaint(assert_stops_at_deadline(stalls, request(), None)).await;
+    says(&why, r#"answered 200 after 0ns, not 504: "first" and then nothing (budget"#);
+
+    let long = Router::new().route("/", get(async || "x".repeat(2_000)));
+    let why = complaint(assert_stops_at_deadline(long, request(), None)).await;
+    says(&why, &format!("{:?} and more (budget", "x".repeat(512)));
+
+    let probe = Probe::new();
+    let hasty = never(&probe).layer(from_fn(gives_up_after_50_ms));
+    let why = complaint(assert_stops_at_deadline(hasty, request(), &probe)).await;
+    says(
+        &why,
+        r#"answered 504 after 50ms, long before the deadline: another limit ended it, or the service does not read"#,
+    );
+    says(&why, r#": "out of patience" (budget"#);
 
     let probe = Probe::new();
     let refuses = Router::new().route("/", get(async || StatusCode::GATEWAY_TIMEOUT));
     let why = complaint(assert_stops_at_deadline(refuses, request(), &probe)).await;
     says(&why, "the handler never began");
+}
+
+/// Over a real socket, in paused time: that it stops holds. How far it got is not asked.
+#[tokio::test(start_paused = true)]
+async fn x1_a_handler_that_calls_a_real_peer_is_stopped_as_well() {
+    let peer = peer::stall(Protocol::Http1).unwrap();
+    let addr = peer.addr();
+    let probe = Probe::new();
+    let entered = probe.clone();
+    let calls = async move || {
+        let _guard = entered.enter();
+        let mut socket = tokio::net::TcpStream::connect(addr).await.unwrap();
+        socket.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        let _ = socket.read_u8().await;
+    };
+    let router = Router::new().route("/", get(calls));
+    let stopped = assert_stops_at_deadline(router.clone().layer(from_fn(keeps_the_deadline)), request(), &probe).await;
+    assert!(stopped.head_after >= BUDGET, "{stopped:?}");
+    let why = complaint(assert_stops_at_deadline(router, request(), None)).await;
+    says(&why, "nothing stops the handler");
 }
 
 #[tokio::test]

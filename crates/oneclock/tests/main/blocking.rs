@@ -6,8 +6,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use oneclock::events::RanOn;
-use oneclock::{Ended, Operation, Shutdown, Stopped, TaskFailed};
-use oneclock_core::{Cause, Outcome, Stage};
+use oneclock::{Ended, NotBegun, Operation, Shutdown, Stopped, TaskFailed, WhyNot};
+use oneclock_core::{Cause, Ending, Outcome, Stage};
 
 use crate::support::{Recorder, begun, ms};
 
@@ -24,9 +24,25 @@ fn occupy() -> mpsc::Sender<()> {
 }
 
 #[track_caller]
-fn ended<T: std::fmt::Debug>(result: Result<T, TaskFailed>) -> Ended {
+fn stopped<T: std::fmt::Debug>(result: Result<T, TaskFailed>) -> Stopped {
     match result.unwrap_err() {
-        TaskFailed::Stopped(Stopped::Ended(ended)) => ended,
+        TaskFailed::Stopped(stopped) => stopped,
+        other => panic!("{other}"),
+    }
+}
+
+#[track_caller]
+fn ended<T: std::fmt::Debug>(result: Result<T, TaskFailed>) -> Ended {
+    match stopped(result) {
+        Stopped::Ended(ended) => ended,
+        other => panic!("{other}"),
+    }
+}
+
+#[track_caller]
+fn not_begun(stopped: Stopped) -> Ending {
+    match stopped {
+        Stopped::NotBegun(NotBegun { why: WhyNot::Ended(ending), .. }) => ending,
         other => panic!("{other}"),
     }
 }
@@ -48,9 +64,10 @@ fn n5_a_closure_whose_deadline_passed_while_it_waited_for_a_thread_does_not_run(
         let naive = tokio::task::spawn_blocking(move || closure.store(true, Ordering::Relaxed));
         let (resize, naive) = (resize.await, tokio::time::timeout(ms(1), naive).await);
 
-        let ended = ended(resize);
-        assert_eq!((ended.ending.cause, ended.stage()), (Cause::Deadline, Stage::Queue));
-        assert_eq!(ended.outcome(), Outcome::NotSent, "it did not start");
+        let stopped = stopped(resize);
+        assert_eq!(stopped.outcome(), Outcome::NotSent, "it did not start");
+        let ending = not_begun(stopped);
+        assert_eq!((ending.cause, ending.stage), (Cause::Deadline, Stage::Queue));
         assert!(naive.is_err());
         drop(release);
         shutdown.drain(Duration::from_secs(5)).await;
@@ -60,6 +77,20 @@ fn n5_a_closure_whose_deadline_passed_while_it_waited_for_a_thread_does_not_run(
         assert_eq!(recorder.ends_of("resize"), [Some(Cause::Deadline)]);
         assert_eq!(recorder.ran_on(), []);
     });
+}
+
+/// The wait ends while the closure is on its thread: that it began is known, so nothing claims that it did not.
+#[tokio::test]
+async fn r8_a_closure_that_runs_was_begun_wherever_it_is() {
+    let op = Operation::begin("thumbnails", ms(30));
+    let (release, released) = mpsc::channel::<()>();
+    let resize = op.spawn_blocking("resize", move |op| {
+        op.set_stage(Stage::Pool); // a call of its own, waiting for a connection
+        let _ = released.recv();
+    });
+    let stopped = stopped(resize.await);
+    drop(release);
+    assert_eq!(stopped.outcome(), Outcome::Unknown { stage: Stage::Pool });
 }
 
 #[test]
@@ -143,7 +174,7 @@ fn an_aborted_closure_that_had_not_begun_does_not_run() {
         let closure = Arc::clone(&ran);
         let resize = op.spawn_blocking("resize", move |_| closure.store(true, Ordering::Relaxed));
         resize.abort();
-        assert_eq!(ended(resize.await).ending.cause, Cause::CalledOff);
+        assert_eq!(not_begun(stopped(resize.await)).cause, Cause::CalledOff);
         drop(release);
         tokio::task::spawn_blocking(|| ()).await.unwrap();
         assert!(!ran.load(Ordering::Relaxed));

@@ -27,7 +27,12 @@ async fn x7_what_expired_in_the_queue_is_not_started_and_comes_back() {
     let late = receiver.recv().await.unwrap().open().unwrap_err();
     assert_eq!(late.value, "cart-7");
     assert_eq!((late.ended.ending.cause, late.ended.stage()), (Cause::Deadline, Stage::Queue));
-    assert_eq!(late.ended.outcome(), Outcome::NotSent, "it did not start");
+    assert_eq!(late.outcome(), Outcome::NotSent, "what it was for did not start");
+    assert_eq!(
+        late.ended.outcome(),
+        Outcome::Unknown { stage: Stage::Queue },
+        "what the operation did before may have"
+    );
 }
 
 #[tokio::test(start_paused = true)]

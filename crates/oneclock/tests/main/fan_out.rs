@@ -208,7 +208,8 @@ async fn i13_the_reason_is_found_through_every_error_of_ours() {
         task.await
     });
     let failed = spawned.await.unwrap_err();
-    assert!(matches!(failed.stopped(), Some(Stopped::Ended(_))), "through a TaskFailed");
+    assert!(matches!(failed.stopped(), Some(Stopped::NotBegun(_))), "through a TaskFailed, before its first turn");
+    assert_eq!(failed.reason(), Reason::CalledOff);
 
     let nested = op.fan_out().required("outer", |op| async move {
         op.fan_out().required("inner", |_| std::future::pending::<Result<(), io::Error>>()).await

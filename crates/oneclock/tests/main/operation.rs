@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use oneclock::events::{Event, Observer};
 use oneclock::operation::Kind;
 use oneclock::{Operation, Shutdown, clock};
 use oneclock_core::{BoundBy, Budget, Cause, Name, Stage};
@@ -346,4 +347,104 @@ async fn many_threads_see_one_ending() {
         racers.into_iter().map(|racer| racer.join().unwrap()).sum()
     });
     assert_eq!(wins, 1);
+}
+
+/// An inner layer with a shutdown of its own: whichever grace is over first ends it, asked or waited for.
+#[tokio::test(start_paused = true)]
+async fn x10_what_arrives_within_another_is_ended_by_its_own_shutdown_too() {
+    for which in 0..3 {
+        let shutdowns = [Shutdown::new(), Shutdown::new(), Shutdown::new()];
+        let [outermost, middle, innermost] = &shutdowns;
+        let outer = Operation::begin("outer", ms(10_000)).ended_by(outermost);
+        let arrive = |name: &'static str, within: &Operation, shutdown| {
+            let now = clock::now();
+            let budget = Budget::begin(BoundBy::Caller, ms(5_000), now);
+            Operation::arrive(name.into(), now, budget, Some(within.clone()), Some(shutdown), None)
+        };
+        let request = arrive("middle", &outer, middle);
+        let inner = arrive("inner", request.operation(), innermost);
+        let part = inner.operation().grant("part").operation().unwrap();
+        let waiting = tokio::spawn({
+            let part = part.clone();
+            async move { part.ended().await.cause }
+        });
+        settle().await;
+        let began = clock::now();
+        shutdowns[which].end_grace();
+        assert_eq!(cause(inner.operation()), Some(Cause::Shutdown));
+        assert_eq!(waiting.await.unwrap(), Cause::Shutdown);
+        assert!(clock::now().since(began) < ms(1), "long before the deadline");
+        assert_eq!(cause(&part), Some(Cause::Shutdown));
+        drop((inner, request));
+        settle().await;
+        assert_eq!([middle, innermost].map(Shutdown::tasks), [0, 0]);
+    }
+}
+
+/// A line of parts may be as long as memory allows: asked, waited for, ended and dropped without a stack as deep.
+#[test]
+fn a_long_line_of_parts_needs_no_deep_stack() {
+    const LENGTH: usize = 5_000;
+    let small = std::thread::Builder::new().stack_size(256 * 1024);
+    let line = small.spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            for waited_for in [false, true] {
+                let recorder = Recorder::new();
+                let root = begun("root", ms(3_600_000), &recorder);
+                let mut part = root.clone();
+                for _ in 0..LENGTH {
+                    part = part.grant("part").operation().unwrap();
+                }
+                assert!(!part.is_ended());
+                if waited_for {
+                    assert!(tokio::time::timeout(ms(1), part.ended()).await.is_err());
+                }
+                root.end(Cause::CallerGone);
+                assert_eq!(cause(&part), Some(Cause::CallerGone));
+                drop(root);
+                drop(part);
+                assert_eq!(recorder.ends_of("root"), [Some(Cause::CallerGone)], "with the last of its parts");
+                assert_eq!(recorder.ends_of("part").len(), LENGTH);
+            }
+        });
+    });
+    line.unwrap().join().unwrap();
+}
+
+/// The observer is called without a lock of ours, from whichever guard ends the operation.
+#[test]
+fn n1_an_observer_may_ask_for_the_ledger_of_what_has_ended() {
+    struct Reads(std::sync::mpsc::Sender<usize>);
+    impl Observer for Reads {
+        fn on(&self, event: &Event<'_>) {
+            if let (Event::Ended(_), Some(op)) = (event, Operation::current()) {
+                self.0.send(op.ledger().entries().len()).unwrap();
+            }
+        }
+    }
+    let (reads, read) = std::sync::mpsc::channel();
+    let now = clock::now();
+    let budget = Budget::begin(BoundBy::Caller, ms(60_000), now);
+    let driver = Operation::arrive("order".into(), now, budget, None, None, Some(Arc::new(Reads(reads))));
+    let op = driver.operation().clone();
+    drop(op.spend("stock", Stage::Wait));
+    let ending = std::thread::spawn(move || op.sync_scope(|| driver.finish()));
+    assert_eq!(read.recv_timeout(std::time::Duration::from_secs(5)), Ok(1), "no deadlock");
+    ending.join().unwrap();
+}
+
+/// What each accessor answers once the work is done, also past the deadline.
+#[tokio::test(start_paused = true)]
+async fn n5_an_operation_whose_work_is_done_has_no_ending_and_refuses_what_would_begin() {
+    let driver = request("order", ms(100), &Recorder::new());
+    let op = driver.operation().clone();
+    driver.finish();
+    for _ in 0..2 {
+        assert_eq!((op.ending(), op.is_ended(), op.checkpoint().is_ok()), (None, false, true));
+        assert!(op.grant("b").operation().is_err());
+        assert_eq!(op.run(async {}).await.unwrap_err().ending.cause, Cause::CalledOff);
+        tokio::time::advance(ms(200)).await;
+    }
+    assert_eq!(op.remaining(), ms(0));
 }

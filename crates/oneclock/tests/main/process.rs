@@ -127,3 +127,32 @@ async fn x6_a_process_is_not_started_after_the_end() {
     assert!(matches!(failed, Err(ProcessFailed::Stopped(Stopped::NotBegun(_)))));
     assert!(!scratch.0.exists());
 }
+
+/// What a process started writes on after it: until that is over the process itself is not reaped, so that its number
+/// still means its group when the group is killed.
+#[tokio::test]
+async fn i6_a_leader_is_not_reaped_before_its_group_can_be_killed() {
+    if !std::path::Path::new("/proc/self/stat").exists() {
+        return;
+    }
+    let op = Operation::begin("convert", Duration::from_secs(60));
+    let scratch = Scratch::new("leader");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "sleep 60 & echo \"$$ $!\" > \"$0.part\"; mv \"$0.part\" \"$0\""]).arg(&scratch.0);
+    let pids = async {
+        let pids = eventually(|| std::fs::read_to_string(&scratch.0).ok()).await;
+        let pids: Vec<u32> = pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+        eventually(|| (!runs(pids[0])).then_some(())).await;
+        // The sleep that it left behind holds its output. Long enough for whoever reaps on the news of its end.
+        tokio::time::sleep(ms(50)).await;
+        let state = std::fs::read_to_string(format!("/proc/{}/stat", pids[0]));
+        assert!(state.is_ok_and(|state| state.contains(") Z ")), "it was reaped, and its group lives");
+        assert!(runs(pids[1]));
+        pids
+    };
+    let pids = tokio::select! {
+        ended = op.process_output("shell", shell) => panic!("{ended:?}"),
+        pids = pids => pids,
+    };
+    eventually(|| pids.iter().all(|pid| !runs(*pid)).then_some(())).await;
+}

@@ -78,6 +78,26 @@ async fn x10_it_waits_for_steps_that_must_finish_and_does_not_end_them() {
     assert_eq!(recorder.ran_on().len(), 1);
 }
 
+/// What the step itself begins is part of it, and goes on with it.
+#[tokio::test(start_paused = true)]
+async fn x10_the_parts_of_a_step_that_must_finish_are_not_ended_by_the_grace() {
+    let shutdown = Shutdown::new();
+    let driver = request_under("order", ms(60_000), &Recorder::new(), Some(&shutdown));
+    let op = driver.operation().clone();
+    let charge = async {
+        let op = Operation::current().unwrap();
+        let part = op.grant("part").run(|_| tokio::time::sleep(ms(500))).await;
+        let task = op.spawn("task", tokio::time::sleep(ms(100))).await;
+        Ok::<_, io::Error>((part.is_ok(), task.is_ok()))
+    };
+    let (done, is_done) = tokio::sync::oneshot::channel();
+    let step = async move { charge.await.map(|ok| done.send(ok)) };
+    let mut waiting = Box::pin(op.must_finish("charge", ms(2_000), step));
+    assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+    shutdown.drain(ms(100)).await;
+    assert_eq!(is_done.await, Ok((true, true)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_an_operation_begins_belongs_to_its_shutdown() {
     let shutdown = Shutdown::new();
