@@ -914,38 +914,3 @@ async fn x1_an_answer_that_is_announced_before_it_comes_is_the_last_one() {
     }
     serving.abort();
 }
-
-#[tokio::test]
-async fn tmp_early() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    let app =
-        axum::Router::new().route("/", axum::routing::any(|| async { (http::StatusCode::PAYLOAD_TOO_LARGE, "no") }));
-    struct L(TcpListener, Arc<std::sync::atomic::AtomicUsize>);
-    impl oneclock_http::Listener for L {
-        type Io = oneclock_http::Watched<TcpStream>;
-        async fn accept(&mut self) -> std::io::Result<(Self::Io, Option<SocketAddr>)> {
-            let r = oneclock_http::Listener::accept(&mut self.0).await;
-            self.1.fetch_add(1, Ordering::SeqCst);
-            r
-        }
-    }
-    let n = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let serving = tokio::spawn(oneclock_http::serve(L(listener, n.clone()), app).into_future());
-    let inventory = builder(Protocol::Http2, addr).build().unwrap();
-    let op = Operation::begin("o", AMPLE);
-    for _ in 0..10 {
-        let body = StreamBody::new(futures_util::stream::unfold(0u32, |n| async move {
-            tokio::time::sleep(ms(5)).await;
-            (n < 100).then(|| (Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"x"))), n + 1))
-        }));
-        let r = inventory
-            .request_in(&op, Request::post("/").body(http_body_util::combinators::UnsyncBoxBody::new(body)).unwrap())
-            .await
-            .unwrap();
-        let _ = whole(r).await;
-    }
-    eprintln!("CONNS {}", n.load(Ordering::SeqCst));
-    serving.abort();
-    assert!(n.load(Ordering::SeqCst) <= 2);
-}

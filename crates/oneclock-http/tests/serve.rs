@@ -773,6 +773,31 @@ async fn x8_an_answer_without_a_body_leaves_nothing_under_way() {
     server.stop().await;
 }
 
+/// 100: an announcement is no answer. The operation goes on behind it, and ends with the one that follows.
+#[tokio::test]
+async fn x1_a_caller_that_waits_to_be_asked_for_its_upload_is_asked_and_answered() {
+    let counting = Arc::new(Counting::default());
+    let app = Router::new().route("/", any(|upload: Bytes| async move { upload }));
+    let server = Server::of(app.layer(within(PATIENCE).observed_by(counting.clone())), |serve| serve).await;
+    let mut socket = TcpStream::connect(server.addr).await.unwrap();
+    for n in 1..=2 {
+        socket
+            .write_all(b"POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n")
+            .await
+            .unwrap();
+        assert!(head_of(&mut socket).await.starts_with("HTTP/1.1 100"));
+        assert_eq!(counting.sum("ended"), n - 1);
+        socket.write_all(b"ok").await.unwrap();
+        assert!(head_of(&mut socket).await.starts_with("HTTP/1.1 200"));
+        let mut body = [0; 2];
+        socket.read_exact(&mut body).await.unwrap();
+        assert_eq!(&body, b"ok");
+        ended(&counting, n).await;
+    }
+    assert_eq!(counting.count("ended ok"), 2, "{counting:?}");
+    server.stop().await;
+}
+
 /// Exactly the head of an answer: a body after it would be the beginning of the next head.
 async fn head_of(socket: &mut TcpStream) -> String {
     let mut head = Vec::new();

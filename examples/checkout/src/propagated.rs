@@ -43,9 +43,15 @@ struct Pricing {
     workers: Arc<Semaphore>,
 }
 
-/// Keeps the last ledger of each service.
+/// Keeps the last ledger of each service, and how its last call ended.
 #[derive(Default)]
-struct Ledgers(Mutex<Vec<(Name, Account)>>);
+struct Ledgers(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    accounts: Vec<(Name, Account)>,
+    cut_off: Vec<(Name, String)>, // calls, by what was called
+}
 
 struct Account {
     ledger: Ledger,
@@ -141,17 +147,16 @@ impl Shop {
     /// One more tap while pricing is slow, alone, so that its ledger can be told as a tree.
     pub(crate) async fn typical_ledger(&self, story: &Story, witness: &Witness) -> Option<Node> {
         witness.load_begins(story.slow_from);
-        self.ledgers.lock().clear();
+        *self.ledgers.lock() = Kept::default();
         app::one_typical_tap(story, self).await;
         // The services end a little after the app has left.
         for _ in 0..50 {
-            if self.ledgers.lock().len() >= 3 {
+            if self.ledgers.lock().accounts.len() >= 3 {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        let ledgers = self.ledgers.lock();
-        node_of(&ledgers, "gateway")
+        node_of(&self.ledgers.lock(), "gateway")
     }
 
     pub(crate) async fn close(mut self) {
@@ -161,16 +166,18 @@ impl Shop {
 }
 
 /// The account of a service, with those of the services that it called in their places.
-fn node_of(ledgers: &[(Name, Account)], service: &str) -> Option<Node> {
-    let (_, account) = ledgers.iter().find(|(name, _)| *name == service)?;
+fn node_of(kept: &Kept, service: &str) -> Option<Node> {
+    let (_, account) = kept.accounts.iter().find(|(name, _)| *name == service)?;
     let ledger = &account.ledger;
     let until = ledger.began() + account.took;
     let mut node = Node::new(service, account.took);
     node.budget = Some(account.budget);
-    node.ended = account.ended.clone();
+    // Its own end, or that of the call that waited for it: whichever clock was first.
+    let cut_off = || kept.cut_off.iter().find(|(call, _)| *call == service).map(|(_, ended)| ended.clone());
+    node.ended = account.ended.clone().or_else(cut_off);
     for (_, entry) in ledger.parts_of(None) {
         let ended = entry.ended.unwrap_or(until);
-        let called = node_of(ledgers, entry.name.as_str());
+        let called = node_of(kept, entry.name.as_str());
         let mut part =
             called.unwrap_or_else(|| Node::new(&format!("{} ({})", entry.name, entry.stage), Duration::ZERO));
         part.took = ended.since(entry.began);
@@ -183,13 +190,18 @@ fn node_of(ledgers: &[(Name, Account)], service: &str) -> Option<Node> {
 // === Ledgers ===
 
 impl Ledgers {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Name, Account)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Observer for Ledgers {
     fn on(&self, event: &Event<'_>) {
+        if let Event::Called(called) = event
+            && let Some(ending) = called.ending
+        {
+            self.lock().cut_off.push((called.call.clone(), ending.to_string()));
+        }
         let Event::Ended(ended) = event else { return };
         if ended.kind != oneclock::operation::Kind::Request {
             return;
@@ -200,8 +212,8 @@ impl Observer for Ledgers {
             budget: ended.bound.limit,
             ended: ended.ending.map(|ending| ending.to_string()),
         };
-        let mut ledgers = self.lock();
-        ledgers.retain(|(name, _)| name != ended.operation);
-        ledgers.push((ended.operation.clone(), account));
+        let accounts = &mut self.lock().accounts;
+        accounts.retain(|(name, _)| name != ended.operation);
+        accounts.push((ended.operation.clone(), account));
     }
 }

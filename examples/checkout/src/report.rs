@@ -131,11 +131,12 @@ impl Node {
 
     fn line(&self) -> String {
         let mut line = format!("{:>5} ms", self.took.as_millis());
-        if let Some(left) = self.left {
-            line.push_str(&format!("{:>6} left", left.as_millis()));
+        match self.left {
+            Some(left) => line.push_str(&format!("{:>6} left", left.as_millis())),
+            None => line.push_str("           "),
         }
         if let Some(budget) = self.budget {
-            line.push_str(&format!("   (told: {} ms)", budget.as_millis()));
+            line.push_str(&format!("   budget {} ms", budget.as_millis()));
         }
         if let Some(ended) = &self.ended {
             line.push_str(&format!("   {ended}"));

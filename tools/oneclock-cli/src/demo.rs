@@ -56,32 +56,35 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
 
 fn print_scenario(out: &mut impl Write, scenario: &Scenario) -> std::io::Result<()> {
     let Scenario { name, scale, independent, propagated } = scenario;
+    let patience = 8_000 / scale;
     writeln!(
         out,
         "\
 {name}: for one article in three, pricing slows from 200 ms to 12 s for a while, then recovers.
-Told at full size, run {scale} times faster: 8 s of the story are {} ms here.
+Run {scale} times faster than told: the 8 s that a user waits are {patience} ms in the figures below.
 
   independent timeouts   the app waits 8 s and tries 3 times, the gateway allows 29 s, the services 30 s,
                          and nobody limits the call to pricing. Each looks reasonable alone.
-  one budget             the tap has 8 s, and every hop spends from them.
-",
-        8_000 / scale
+  one budget             a tap on \"buy\" has 8 s; every hop is told what is left, and nothing begins after that.
+"
     )?;
-    writeln!(out, "  {:<46} {:>20} {:>12}", "", "independent timeouts", "one budget")?;
+    writeln!(out, "  {:<50} {:>20} {:>12}", "", "independent timeouts", "one budget")?;
     let mut row = |label: &str, value: fn(&Side) -> String| {
-        writeln!(out, "  {label:<46} {:>20} {:>12}", value(independent), value(propagated))
+        writeln!(out, "  {label:<50} {:>20} {:>12}", value(independent), value(propagated))
     };
-    row("taps", |side| side.taps.to_string())?;
-    row("answered in time", |side| side.answers_in_time.to_string())?;
-    row("the user waited, median", |side| format!("{} ms", side.waited_ms_p50))?;
-    row("the user waited, 99th percentile", |side| format!("{} ms", side.waited_ms_p99))?;
-    row("executions per tap", |side| format!("{:.2}", side.executions_per_tap))?;
-    row("work finished after its caller had left", |side| side.finished_after_caller_left.to_string())?;
-    row("  seconds spent on it", |side| format!("{:.1} s", side.finished_after_caller_left_seconds))?;
-    row("work still running 50 ms after the deadline", |side| side.running_50ms_after_deadline.to_string())?;
+    row("taps on \"buy\"", |side| side.taps.to_string())?;
+    row(&format!("answered within {patience} ms"), |side| side.answers_in_time.to_string())?;
+    row("the user waited for an answer or a refusal, median", |side| format!("{} ms", side.waited_ms_p50))?;
+    row("  99th percentile", |side| format!("{} ms", side.waited_ms_p99))?;
+    row("how often pricing worked for one tap", |side| format!("{:.2}", side.executions_per_tap))?;
+    row("prices worked out after the caller had left", |side| side.finished_after_caller_left.to_string())?;
+    row("  time spent on them", |side| format!("{:.1} s", side.finished_after_caller_left_seconds))?;
+    row("still working 50 ms after the tap's deadline", |side| side.running_50ms_after_deadline.to_string())?;
     if let Some(ledger) = &propagated.ledger {
-        writeln!(out, "\nWhere the budget of one tap went while pricing was slow:\n")?;
+        writeln!(
+            out,
+            "\nOne tap for a slow article, and where its budget went (time spent, what was left after it, what each was told):\n"
+        )?;
         for line in ledger.to_string().lines() {
             writeln!(out, "  {line}")?;
         }

@@ -40,7 +40,7 @@ pub(super) struct Progress {
 #[derive(Debug)]
 pub struct Received {
     body: Incoming,
-    _lease: Option<Lease>, // after the body: that is dropped first
+    _lease: Lease, // after the body: that is dropped first
 }
 
 /// What an answer holds until its body is dropped.
@@ -132,9 +132,7 @@ impl Progress {
 
 impl Received {
     pub(super) fn new(body: Incoming, lease: Lease) -> Self {
-        // Nothing will come (HEAD, 204, 304): held or not, such an answer keeps nobody from the connection.
-        let is_over = body.is_end_stream() && lease.progress.is_over();
-        Self { body, _lease: (!is_over).then_some(lease) }
+        Self { body, _lease: lease }
     }
 }
 
