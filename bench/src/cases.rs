@@ -207,7 +207,7 @@ impl Run {
                 Served::ByUs => {
                     let at = oneclock::clock::now();
                     request.extensions_mut().insert(Arrival::new(at, Trust::Inside, None, shutdown.clone()));
-                    let guarded = Exchange::guard(exchange(&mut service, request));
+                    let guarded = Exchange::guard_stream(exchange(&mut service, request));
                     until_done(pin!(guarded)).await.map_err(|ending| ending.to_string())??;
                 }
             }

@@ -8,12 +8,13 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use oneclock::{EndOf, Operation};
-use oneclock_core::Ending;
+use oneclock::{EndOf, Operation, clock};
+use oneclock_core::{BoundBy, Cause, Deadline, Ending, Stage};
 use pin_project_lite::pin_project;
 use tokio::task::futures::TaskLocalFuture;
+use tokio::time::Sleep;
 
 tokio::task_local! {
     static CURRENT: Exchange;
@@ -26,7 +27,9 @@ pub struct Exchange(Arc<Mutex<Answering>>);
 #[derive(Debug, Default)]
 struct Answering {
     operation: Option<Operation>,
-    turn: u64, // counts answers, so that the next one on a kept connection is not taken for this one
+    turn: u64,        // counts answers, so that the next one on a kept connection is not taken for this one
+    one_answer: bool, // a stream: what is guarded ends with its answer, which hyper may still hold when it has taken all
+    flush_by: Option<Deadline>, // a stream's answer was taken, and has to be gone by then
 }
 
 pin_project! {
@@ -38,6 +41,8 @@ pin_project! {
         exchange: Exchange,
         #[pin]
         end: Option<EndOf>,
+        #[pin]
+        flush: Option<Sleep>,
         turn: u64,
     }
 }
@@ -50,10 +55,21 @@ impl Exchange {
         CURRENT.try_with(Self::clone).ok()
     }
 
-    /// Polls `inner` with a new exchange as the current one.
-    pub fn guard<F: Future>(inner: F) -> Guarded<F> {
-        let exchange = Self::default();
-        Guarded { inner: CURRENT.scope(exchange.clone(), inner), exchange, end: None, turn: 0 }
+    /// Polls `inner`, which carries one answer (an HTTP/2 stream), with a new exchange as the current one. It has to be
+    /// done by the answer's deadline, also when hyper has taken all of the body and the peer takes none of it.
+    pub fn guard_stream<F: Future>(inner: F) -> Guarded<F> {
+        Self::guard(inner, true)
+    }
+
+    /// Polls `inner`, which carries one answer after another (an HTTP/1 connection), with a new exchange as the current
+    /// one. Between two answers it is left alone; what hyper has taken is the write-progress limit's business.
+    pub fn guard_connection<F: Future>(inner: F) -> Guarded<F> {
+        Self::guard(inner, false)
+    }
+
+    fn guard<F: Future>(inner: F, one_answer: bool) -> Guarded<F> {
+        let exchange = Self(Arc::new(Mutex::new(Answering { one_answer, ..Answering::default() })));
+        Guarded { inner: CURRENT.scope(exchange.clone(), inner), exchange, end: None, flush: None, turn: 0 }
     }
 
     /// The head of the answer is handed over, its body follows: from here on the operation's end ends the exchange.
@@ -73,7 +89,13 @@ impl Exchange {
     pub(crate) fn answered(&self, turn: u64) {
         let operation = {
             let mut answering = self.lock();
-            if answering.turn == turn { answering.operation.take() } else { None }
+            if answering.turn == turn {
+                let operation = answering.operation.take();
+                answering.flush_by = operation.as_ref().filter(|_| answering.one_answer).map(Operation::deadline);
+                operation
+            } else {
+                None
+            }
         };
         drop(operation);
     }
@@ -96,6 +118,11 @@ impl<F: Future> Future for Guarded<F> {
         }
         let next = {
             let answering = this.exchange.lock();
+            if let Some(flush_by) = answering.flush_by
+                && this.flush.is_none()
+            {
+                this.flush.set(Some(tokio::time::sleep_until(clock::instant(flush_by))));
+            }
             match &answering.operation {
                 None => Some(None),
                 Some(operation) if this.end.is_none() || *this.turn != answering.turn => {
@@ -108,10 +135,17 @@ impl<F: Future> Future for Guarded<F> {
         if let Some(next) = next {
             this.end.set(next.map(EndOf::new));
         }
-        match this.end.as_pin_mut() {
-            Some(end) => end.poll(cx).map(Err),
-            None => Poll::Pending,
+        if let Some(end) = this.end.as_pin_mut() {
+            return end.poll(cx).map(Err);
         }
+        let Some(flush) = this.flush.as_pin_mut() else { return Poll::Pending };
+        ready!(flush.poll(cx));
+        Poll::Ready(Err(Ending {
+            cause: Cause::Deadline,
+            bound: BoundBy::Caller,
+            stage: Stage::Body,
+            at: clock::now(),
+        }))
     }
 }
 
@@ -124,22 +158,22 @@ mod tests {
     async fn x8_what_is_never_polled_again_is_dropped_at_the_deadline() {
         let op = Operation::begin("answer", Duration::from_millis(300));
         let answer = op.clone();
-        let stalled = Exchange::guard(async move {
+        let stalled = Exchange::guard_stream(async move {
             let exchange = Exchange::current().expect("under a guard");
             exchange.answering(&answer);
             std::future::pending::<()>().await;
         });
-        let began = oneclock::clock::now();
+        let began = clock::now();
         let ending = stalled.await.expect_err("cut off");
-        assert_eq!(ending.cause, oneclock_core::Cause::Deadline);
-        assert_eq!(oneclock::clock::now().since(began).as_millis(), 300);
+        assert_eq!(ending.cause, Cause::Deadline);
+        assert_eq!(clock::now().since(began).as_millis(), 300);
     }
 
     #[tokio::test(start_paused = true)]
     async fn between_two_answers_a_connection_lives_on() {
         let first = Operation::begin("first", Duration::from_millis(100));
         let second = Operation::begin("second", Duration::from_millis(1_000));
-        let connection = Exchange::guard(async move {
+        let connection = Exchange::guard_connection(async move {
             let exchange = Exchange::current().expect("under a guard");
             let turn = exchange.answering(&first);
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -154,5 +188,21 @@ mod tests {
             "closed by the client"
         });
         assert_eq!(connection.await.expect("not cut off"), "closed by the client");
+    }
+
+    /// hyper may have taken all of a small answer and hold it, because the peer takes nothing.
+    #[tokio::test(start_paused = true)]
+    async fn x8_a_stream_that_holds_a_whole_answer_is_dropped_at_its_deadline() {
+        let op = Operation::begin("answer", Duration::from_millis(300));
+        let began = clock::now();
+        let holding = Exchange::guard_stream(async move {
+            let exchange = Exchange::current().expect("under a guard");
+            let turn = exchange.answering(&op);
+            exchange.answered(turn);
+            drop(op); // the work is done
+            std::future::pending::<()>().await;
+        });
+        assert_eq!(holding.await.expect_err("cut off").cause, Cause::Deadline);
+        assert_eq!(clock::now().since(began).as_millis(), 300);
     }
 }

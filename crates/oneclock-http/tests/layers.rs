@@ -331,7 +331,7 @@ async fn x1_a_large_late_answer_is_never_begun() {
         tokio::time::sleep(ms(300)).await;
         Ok::<_, Infallible>(Response::new(Text::from(vec![b'x'; 1 << 20])))
     });
-    let within = oneclock_http::Exchange::guard(service.oneshot(asking(&[("x-remaining-ms", "300")])));
+    let within = oneclock_http::Exchange::guard_stream(service.oneshot(asking(&[("x-remaining-ms", "300")])));
     let response = within.await.expect("not cut off").expect("infallible");
     assert_eq!((response.status().as_u16(), reason(&response)), (504, "deadline"));
 }

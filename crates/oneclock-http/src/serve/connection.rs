@@ -101,7 +101,7 @@ where
     let mut connection = Box::pin(http.serve_connection_with_upgrades(TokioIo::new(wire), stamping));
     let asked = Arc::clone(&link);
     let mut told = false;
-    let mut served = Box::pin(Exchange::guard(poll_fn(move |cx| {
+    let mut served = Box::pin(Exchange::guard_connection(poll_fn(move |cx| {
         if !told && asked.closing.is_set() {
             told = true;
             connection.as_mut().graceful_shutdown();

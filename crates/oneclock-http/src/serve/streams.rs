@@ -76,8 +76,12 @@ where
     fn execute(&self, stream: F) {
         let Some(streams) = self.streams.upgrade() else { return }; // the connection is over
         let pace = Pace::default();
-        let paced =
-            Paced { inner: Exchange::guard(stream), pace: pace.clone(), limit: self.write_progress, timer: None };
+        let paced = Paced {
+            inner: Exchange::guard_stream(stream),
+            pace: pace.clone(),
+            limit: self.write_progress,
+            timer: None,
+        };
         let mut streams = lock(&streams);
         while streams.try_join_next().is_some() {} // so that no more are kept than were ever open at once
         streams.spawn(PACE.scope(pace, paced));

@@ -214,13 +214,13 @@ async fn x10_a_drain_waits_for_a_hook_that_a_drop_runs_on_another_thread() {
         let ran = Arc::clone(&ran);
         move |_| {
             begun.send(()).unwrap();
-            released.recv().unwrap();
+            released.recv_timeout(ms(5_000)).unwrap();
             ran.fetch_add(1, Ordering::Relaxed);
         }
     });
     op.call_off();
     let dropping = std::thread::spawn(move || drop(hook));
-    has_begun.recv().unwrap(); // the waiting task has not had its turn
+    has_begun.recv_timeout(ms(5_000)).expect("the drop runs it"); // the waiting task has not had its turn
     let mut draining = Box::pin(shutdown.drain(ms(5_000)));
     for _ in 0..16 {
         assert!(futures_util::poll!(draining.as_mut()).is_pending(), "the hook still runs");
@@ -243,6 +243,6 @@ async fn nothing_of_it_is_left_once_the_operation_is_over() {
     settle().await;
     assert_eq!(shutdown.tasks(), 0);
     shutdown.drain(ms(1_000)).await;
-    assert_eq!(causes.recv().await, None);
+    assert_eq!(tokio::time::timeout(ms(1), causes.recv()).await, Ok(None), "the hook is gone, too");
     drop(hook);
 }
