@@ -601,10 +601,10 @@ impl Driver {
     /// # }
     /// let driver = arrives();
     /// let op = driver.operation().clone();
-    /// let caught = std::panic::catch_unwind(|| {
+    /// let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
     ///     let _polling = driver.polling();
     ///     panic!("on purpose"); // the handler's poll
-    /// });
+    /// }));
     /// assert!(caught.is_err());
     /// drop(driver);
     /// assert_eq!(op.ending().unwrap().cause, Cause::CalledOff);
