@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         }
         "fuzz" => fuzz::Plan::read(rest).and_then(|plan| fuzz::fuzz(&root, &plan)),
         "bench" => bench(&root, rest),
-        "soak" => delegate(&root, &["--package", "oneclock-tests", "--bin", "soak"], rest),
+        "soak" => delegate(&root, &["--release", "--package", "oneclock-tests", "--bin", "soak"], rest),
         other => Err(format!("no command `{other}`; `cargo xtask help` lists them")),
     };
     match result {
@@ -96,12 +96,12 @@ fn bench(root: &Path, arguments: &[String]) -> Result<(), String> {
     if !run::succeeds(valgrind) {
         return Err("bench: valgrind is missing, and it counts the instructions: apt-get install valgrind".to_owned());
     }
-    delegate(root, &["--package", "oneclock-bench"], arguments)
+    delegate(root, &["--profile", "counts", "--package", "oneclock-bench"], arguments)
 }
 
 /// Builds one of our own programs and runs it with these arguments.
 fn delegate(root: &Path, program: &[&str], arguments: &[String]) -> Result<(), String> {
     let mut command = run::cargo(root);
-    command.args(["run", "--release"]).args(program).arg("--").args(arguments);
+    command.arg("run").args(program).arg("--").args(arguments);
     run::run(command)
 }

@@ -164,10 +164,10 @@ where
         }
     }
 
-    /// The body of a response whose head was ready at `now`. Its first frame is looked at.
+    /// The body of a response whose head was ready at `now`. Its first frame is looked at, in the scope of the caller.
     pub(crate) fn response(body: B, driver: Driver, now: Tick, cx: &mut Context<'_>) -> Self {
         let mut producer = Producer::new(body);
-        driver.operation().sync_scope(|| producer.look(cx));
+        producer.look(cx);
         if producer.is_over() {
             driver.finish_at(now);
             return Self { source: Source::Here(producer), owner: None, stream: Stream::No };

@@ -20,9 +20,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::{BoundedBody, BoxError};
-use crate::client::is_refused_stream;
 use crate::destination::{Destination, cut_off_in};
-use crate::error::CallError;
+use crate::error::{CallError, is_refused_stream};
 
 /// Gives every call through the service below its budget. See the [module](self).
 ///

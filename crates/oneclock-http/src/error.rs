@@ -32,6 +32,26 @@ pub struct CallFailed {
     pub source: BoxError,
 }
 
+/// Whether `error`, or one that it came from, says that the far side did not look at the request: `REFUSED_STREAM`, or
+/// `GOAWAY` below our stream, which is the only one that h2 tells a stream about (RFC 9113 sections 6.8 and 8.7). Such a
+/// call is [`Outcome::Rejected`](oneclock_core::Outcome::Rejected) (contract R8).
+///
+/// ```
+/// let timed_out = std::io::Error::from(std::io::ErrorKind::TimedOut);
+/// assert!(!oneclock_http::is_refused_stream(&timed_out));
+/// ```
+pub fn is_refused_stream(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            let refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+            return error.is_remote() && (refused || error.is_go_away());
+        }
+        next = error.source();
+    }
+    false
+}
+
 // === CallError ===
 
 impl CallError {

@@ -25,11 +25,11 @@ pub use body::{BodyCutOff, BoundedBody, BoxError, Upload};
 pub use carry::{Carry, CarryLayer};
 pub use client::{
     Answer, Client, ClientBuilder, ClientFuture, NotAClient, NotARequest, NotCollected, NotSuccessful, Received,
-    collect, collect_json, is_refused_stream, successful,
+    collect, collect_json, successful,
 };
 pub use destination::{DEFAULT_CAP, Destination, DestinationBuilder, WithoutOperation};
 pub use egress::{Egress, EgressFuture, EgressLayer};
-pub use error::{CallError, CallFailed};
+pub use error::{CallError, CallFailed, is_refused_stream};
 pub use exchange::{Exchange, Guarded};
 pub use ingress::{Ingress, IngressFuture, IngressLayer};
 pub use problem::{Problem, ledger_json};

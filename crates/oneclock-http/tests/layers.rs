@@ -1,6 +1,6 @@
 //! The layers in memory, under paused time: what is decided, in which order, and what is left behind.
 
-#![allow(clippy::expect_used)] // helpers of tests: to panic is how a test fails
+#![allow(clippy::expect_used, clippy::panic)] // helpers of tests: to panic is how a test fails
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -458,6 +458,35 @@ async fn i6_a_dropped_request_ends_its_children_with_its_cause() {
     tokio::time::sleep(ms(1)).await;
     assert_eq!(runs.counts(), (1, 1), "the spawned task is gone as well");
     assert_eq!(counting.count("ended caller_gone"), 2, "the request and its child: {counting:?}");
+}
+
+/// X4: nobody left. Whoever catches the panic, further out or hyper itself, it was our own code that ended the work.
+#[tokio::test(start_paused = true)]
+async fn a_panic_that_is_caught_outside_is_not_a_caller_that_left() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    let counting = Arc::new(Counting::default());
+    let service = ServiceBuilder::new().layer(layer().observed_by(counting.clone())).service_fn(
+        |_: Request<Upload<Text>>| async {
+            tokio::task::yield_now().await;
+            if true {
+                panic!("on purpose");
+            }
+            done("never")
+        },
+    );
+    let mut request = Box::pin(service.oneshot(asking(&[])));
+    let mut caught = false;
+    std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| request.as_mut().poll(cx).map(|_| ()))) {
+        Ok(polled) => polled,
+        Err(_) => {
+            caught = true;
+            Poll::Ready(())
+        }
+    })
+    .await;
+    drop(request);
+    assert!(caught);
+    assert_eq!(counting.count("ended called_off"), 1, "{counting:?}");
 }
 
 #[tokio::test(start_paused = true)]

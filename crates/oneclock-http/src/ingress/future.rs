@@ -13,7 +13,7 @@ use http_body::Body;
 use oneclock::operation::Spending;
 use oneclock::{Driver, EndOf, Ended, Operation, clock};
 use oneclock_core::ingress::Coverage;
-use oneclock_core::{Cause, Ending, Reason, Stage, Trust};
+use oneclock_core::{Cause, Ending, Progress, Stage, Trust};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -131,34 +131,36 @@ where
             };
         }
         let Some(driver) = this.driver.as_ref() else { return Poll::Pending };
-        let operation = driver.operation();
+        let operation = driver.operation().clone();
 
         // First the handler; a head that is ready at or after the deadline is looked at more closely (contract X1). But a
         // future that is polled only after its deadline was in a queue of somebody else's: it is not started (X7).
         let may_begin = *this.begun || !operation.is_ended();
-        let mut polled = Poll::Pending;
-        let mut uploading = false;
         if may_begin {
-            operation.sync_scope(|| {
-                polled = this.work.as_mut().poll(cx, operation);
-                if polled.is_ready() {
-                    uploading = Waits::now(this.waited_for.as_ref());
-                    this.work.set(Work::Over);
-                }
-            });
             *this.begun = true;
-        }
-        if let Poll::Ready(result) = polled {
-            this.end.set(None);
-            let Some(driver) = this.driver.take() else { return Poll::Pending };
-            return Poll::Ready(match result {
-                Ok(response) => Ok(this.answering.deliver(response, driver, uploading, cx)),
-                Err(error) => {
-                    driver.operation().end(Cause::CalledOff); // unless it had ended already: the work was not done
-                    driver.finish();
-                    Err(error)
-                }
+            // One scope for the handler, for what it leaves behind, and for the first look at its body.
+            let polled = operation.sync_scope(|| {
+                let polled = {
+                    let _polling = this.driver.as_ref().map(Driver::polling); // a panic that somebody catches is one
+                    this.work.as_mut().poll(cx, &operation)
+                };
+                let result = ready!(polled);
+                let uploading = Waits::now(this.waited_for.as_ref());
+                this.work.set(Work::Over);
+                this.end.set(None);
+                let Some(driver) = this.driver.take() else { return Poll::Pending };
+                Poll::Ready(match result {
+                    Ok(response) => Ok(this.answering.deliver(response, driver, uploading, cx)),
+                    Err(error) => {
+                        driver.operation().end(Cause::CalledOff); // unless it had ended already: the work was not done
+                        driver.finish();
+                        Err(error)
+                    }
+                })
             });
+            if polled.is_ready() {
+                return polled;
+            }
         }
 
         // Then the timer, which only wakes us. Whether time is up is asked of the clock (contract K3).
@@ -168,12 +170,17 @@ where
         let Some(end) = this.end.as_mut().as_pin_mut() else { return Poll::Pending };
         let ending = ready!(end.poll(cx));
         this.end.set(None);
-        let started = *this.begun && !matches!(*this.work, Work::Queued { .. });
-        let uploading = Waits::now(this.waited_for.as_ref());
+        let progress = if !*this.begun || matches!(*this.work, Work::Queued { .. }) {
+            Progress::NotStarted
+        } else if Waits::now(this.waited_for.as_ref()) {
+            Progress::AwaitingUpload
+        } else {
+            Progress::Working
+        };
         // The handler goes first, so that its guards close what they opened before the ledger is read.
         operation.sync_scope(|| this.work.set(Work::Over));
         let Some(driver) = this.driver.take() else { return Poll::Pending };
-        Poll::Ready(Ok(this.answering.ended(&driver, ending, started, uploading).map(BoundedBody::whole)))
+        Poll::Ready(Ok(this.answering.ended(&driver, ending, progress).map(BoundedBody::whole)))
     }
 }
 
@@ -240,7 +247,8 @@ impl Answering {
         response
     }
 
-    /// The handler's response: on its way, unless it is too late and not whole.
+    /// The handler's response: on its way, unless it is too late and not whole. In the operation's scope, since its body is
+    /// looked at.
     fn deliver<A>(
         self,
         mut response: Response<A>,
@@ -259,7 +267,7 @@ impl Answering {
             && uploading
         {
             // What the handler says now, it says because the upload was cut off.
-            return self.ended(&driver, ending, true, true).map(BoundedBody::whole);
+            return self.ended(&driver, ending, Progress::AwaitingUpload).map(BoundedBody::whole);
         }
         if !response.extensions().is_empty()
             && let Some(problem) = response.extensions_mut().remove::<Problem>()
@@ -290,8 +298,8 @@ impl Answering {
             (Some(ending), _) => {
                 let operation = driver.operation();
                 let (head, body) = response.into_parts();
-                let Some(body) = operation.sync_scope(|| BoundedBody::whole_now(body, cx)) else {
-                    return self.ended(&driver, ending, true, false).map(BoundedBody::whole);
+                let Some(body) = BoundedBody::whole_now(body, cx) else {
+                    return self.ended(&driver, ending, Progress::Working).map(BoundedBody::whole);
                 };
                 operation.tell_if_late(operation.deadline());
                 driver.finish_at(now);
@@ -313,16 +321,9 @@ impl Answering {
     }
 
     /// The end came first.
-    fn ended(self, driver: &Driver, ending: Ending, started: bool, uploading: bool) -> Response<Bytes> {
+    fn ended(self, driver: &Driver, ending: Ending, progress: Progress) -> Response<Bytes> {
         let ended = Ended::of(driver.operation(), ending);
-        let reason = match ending.cause {
-            // It waited for its turn: nothing of it was started (contract X7).
-            Cause::Deadline if !started => Reason::ExpiredBeforeStart,
-            Cause::Shutdown if !started => Reason::Shutdown,
-            Cause::Deadline if uploading => Reason::RequestBody,
-            _ => ending.reason(),
-        };
-        self.problem(&Problem::ended(&ended, reason))
+        self.problem(&Problem::ended(&ended, ending.reason_for(progress)))
     }
 }
 
