@@ -173,6 +173,10 @@ over_every_way_in! {
         let answer = shop.get(addr, "/").within(ms(200)).answer().await;
         assert_eq!(answer.verdict(), (504, Some("deadline")));
         assert_eq!(answer.json()["outcome"], "not_sent", "{answer:?}");
+        let entries = answer.json()["ledger"]["entries"].as_array().cloned().unwrap_or_default();
+        let queued = entries.iter().filter(|entry| entry["stage"] == "queue");
+        let waited: f64 = queued.filter_map(|entry| entry["took_ms"].as_f64()).sum();
+        assert!(waited >= 150.0, "the document says where the time went: {answer:?}");
         let over = shop.witness().ended("thumbnails").await;
         let waited: Duration = over
             .ledger

@@ -130,7 +130,7 @@ impl Destination {
                 Duration::ZERO => WhyNot::Refused(Refused::Expired { bound: call.budget().bound }),
                 remaining => WhyNot::BelowTheUnit { remaining },
             };
-            NotBegun::of(call.operation().name().clone(), self.0.name.clone(), why) // the call's own event tells of it
+            NotBegun::of(call.operation(), self.0.name.clone(), why) // the call's own event tells of it
         })
     }
 
@@ -209,7 +209,7 @@ impl Destination {
                 }
             }
             WithoutOperation::Require => {
-                let not_begun = NotBegun::of(NO_OPERATION, self.0.name.clone(), WhyNot::NoOperation);
+                let not_begun = NotBegun::without_operation(NO_OPERATION, self.0.name.clone());
                 let (operation, call, reason) = (&not_begun.operation, &not_begun.call, not_begun.reason());
                 events::send(None, &Event::NotCalled { operation, call, reason });
                 return Err(not_begun);

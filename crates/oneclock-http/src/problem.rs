@@ -10,9 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};
-use oneclock::{
-    Ended, Missing, NotBegun, PartFailed, Stopped, TaskFailed, TooLate, Unfinished, WhyNot, reason_in, stopped_in,
-};
+use oneclock::{Ended, Missing, NotBegun, PartFailed, Stopped, TaskFailed, TooLate, Unfinished, reason_in, stopped_in};
 use oneclock_core::ingress::RefusedAtIngress;
 use oneclock_core::ledger::{EntryId, Ledger};
 use oneclock_core::{Bound, Outcome, Reason, Stage, Tick, Trust};
@@ -218,13 +216,16 @@ impl From<&Stopped> for Problem {
         match stopped {
             Stopped::Ended(ended) => Self { outcome, ..Self::ended(ended, reason) },
             Stopped::NotBegun(not_begun) => {
-                let bound = match not_begun.why {
-                    WhyNot::Refused(
-                        oneclock_core::Refused::Expired { bound } | oneclock_core::Refused::TooLittle { bound, .. },
-                    ) => Some(bound),
-                    _ => None,
-                };
-                Self { insight: Some(not_begun.to_string()), bound, outcome, ..Self::new(reason) }
+                let problem = Self { insight: Some(not_begun.to_string()), outcome, ..Self::new(reason) };
+                let Some(standing) = &not_begun.standing else { return problem };
+                let until = standing.ledger.began() + standing.elapsed;
+                Self {
+                    bound: Some(standing.bound),
+                    stage: Some(standing.stage),
+                    elapsed: Some(standing.elapsed),
+                    ledger: Some((Box::new(standing.ledger.clone()), until)),
+                    ..problem
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use oneclock_core::{Ask, Budget, Ending, Name, Outcome, Reason, Refused, Stage, Tick};
+use oneclock_core::{Ask, Bound, Budget, Ending, Ledger, Name, Outcome, Reason, Refused, Stage, Tick};
 
 use crate::call::Call;
 use crate::events::Event;
@@ -43,6 +43,22 @@ pub struct NotBegun {
     pub call: Name,
     /// Why not.
     pub why: WhyNot,
+    /// How the operation stood then, where there is one.
+    pub standing: Option<Box<Standing>>,
+}
+
+/// How an operation stood when something of it was not begun (invariant I13).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Standing {
+    /// What had made its deadline.
+    pub bound: Bound,
+    /// Where it was.
+    pub stage: Stage,
+    /// How long it had taken.
+    pub elapsed: Duration,
+    /// Where the time went.
+    pub ledger: Ledger,
 }
 
 /// Why a child was not begun.
@@ -188,14 +204,25 @@ impl<'a> Grant<'a> {
 // === NotBegun ===
 
 impl NotBegun {
-    /// The error alone, where a call's own event tells already, or where no operation is there to tell of it. For drivers.
-    pub fn of(operation: Name, call: Name, why: WhyNot) -> Self {
-        Self { operation, call, why }
+    /// The error alone, where another event tells of it already. For drivers.
+    pub fn of(operation: &Operation, call: Name, why: WhyNot) -> Self {
+        let standing = Standing {
+            bound: operation.bound(),
+            stage: operation.stage(),
+            elapsed: clock::now().since(operation.began()),
+            ledger: operation.ledger(),
+        };
+        Self { operation: operation.name().clone(), call, why, standing: Some(Box::new(standing)) }
+    }
+
+    /// The error of a call for which there is no operation. For drivers.
+    pub fn without_operation(operation: Name, call: Name) -> Self {
+        Self { operation, call, why: WhyNot::NoOperation, standing: None }
     }
 
     /// Makes the error and sends its event. For drivers.
     pub fn told(operation: &Operation, call: Name, why: WhyNot) -> Self {
-        let not_begun = Self { operation: operation.name().clone(), call, why };
+        let not_begun = Self::of(operation, call, why);
         operation.tell(&Event::NotCalled {
             operation: &not_begun.operation,
             call: &not_begun.call,

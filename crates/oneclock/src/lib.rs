@@ -42,7 +42,7 @@ pub use carried::{Carried, TooLate};
 pub use chain::{reason_in, stopped_in};
 pub use fan_out::{FanOut, Joined, Missing, Optional, PartFailed, Required};
 pub use finish::Unfinished;
-pub use grant::{Grant, NotBegun, Stopped, WhyNot};
+pub use grant::{Grant, NotBegun, Standing, Stopped, WhyNot};
 pub use on_end::OnEnd;
 pub use operation::{Driver, Operation, Polling, live_operations};
 #[cfg(all(feature = "process", unix))]

@@ -261,7 +261,7 @@ fn stopped(operation: &Operation, child: &Operation, end: Option<&BlockingEnd>, 
 
 /// Its own event says that it ended, so none says that it was not begun.
 fn not_begun(operation: &Operation, task: &Name, ending: Ending) -> NotBegun {
-    NotBegun { operation: operation.name().clone(), call: task.clone(), why: WhyNot::Ended(ending) }
+    NotBegun::of(operation, task.clone(), WhyNot::Ended(ending))
 }
 
 // === ZombieWatch ===
