@@ -23,7 +23,12 @@ use crate::body::{BoundedBody, BoxError};
 use crate::destination::{Destination, cut_off_in};
 use crate::error::{CallError, is_refused_stream};
 
-/// Gives every call through the service below its budget. See the [module](self).
+/// Gives every call through the service below what its operation has left, tells the far side, and cuts the call off there,
+/// on head and body.
+///
+/// The wait for the service below is stage `queue`, counted and cut. The deadline is written after it: pool, connect and TLS
+/// lie further below and cannot be told apart from here; [`Client`](crate::Client) writes it after those. A layer that moves
+/// requests to another task goes above this one, with a [`CarryLayer`](crate::CarryLayer) above itself.
 ///
 /// ```
 /// use http::{Request, Response};

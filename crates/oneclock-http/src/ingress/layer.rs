@@ -14,7 +14,8 @@ use tower_layer::Layer;
 use super::Ingress;
 use crate::fields::Fields;
 
-/// Gives every request a deadline and keeps it, on head and body. See the [module](self).
+/// Gives every request a deadline and keeps it, on head and body. See [`ingress`](crate::ingress) for the order of its
+/// steps.
 ///
 /// Under [`serve`](crate::serve) it knows when the head was read and whether the peer is trusted. Under another accept
 /// loop the budget runs from when the request reaches this layer, and everybody is outside unless
