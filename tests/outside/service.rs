@@ -85,7 +85,7 @@ impl Service {
         let addr = listener.local_addr().unwrap();
         let shutdown = Shutdown::new();
         let signal = shutdown.clone();
-        let server = serve(listener, app).trust(Trust::Inside).with_shutdown(shutdown.clone());
+        let server = serve(listener, app).trust(Trust::Inside).with_shutdown(&shutdown);
         let server = change(server.shutdown(async move { signal.signalled().await }, grace));
         Self { addr, told, shutdown, task: tokio::spawn(server.into_future()), before }
     }

@@ -153,7 +153,11 @@ impl std::fmt::Display for Problem {
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for Problem {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
 
 /// Written as for an outsider, and handed on whole to the ingress layer, which writes it anew for a caller that it
 /// trusts.

@@ -139,18 +139,47 @@ mod a_stop_is_found_behind_any_wrapper {
     }
 }
 
+/// A step or a part can say it in the words of a problem already.
+#[tokio::test(start_paused = true)]
+async fn a_problem_of_a_part_or_a_step_is_the_problem_of_the_whole() {
+    let op = oneclock::Operation::begin("order", ms(1_000));
+    let declined = || Problem::with_status(StatusCode::PAYMENT_REQUIRED, "the card was declined");
+    let part = op.fan_out().required("a", |_| async { Err::<(), _>(declined()) }).await;
+    assert_eq!(Problem::from(part.expect_err("failed")).0.status(), 402);
+    let step = op.must_finish("b", ms(500), async move { Err::<(), _>(declined()) }).await;
+    assert_eq!(Problem::from(step.expect_err("failed")).0.status(), 402);
+}
+
+/// The answer of a call whose body was cut off, read as a whole: a deadline, however deep.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_was_cut_off_while_it_was_collected_is_504() {
+    use oneclock_http::{Destination, EgressLayer, collect};
+    let destination = Destination::named("inventory").cap(ms(100)).build().expect("fits");
+    let stalls = tower::service_fn(|_: Request<()>| async {
+        let body = Body::from_stream(futures_util::stream::pending::<Result<&'static str, std::io::Error>>());
+        Ok::<_, std::convert::Infallible>(Response::new(body))
+    });
+    let client = tower::ServiceBuilder::new().layer(EgressLayer::new(destination)).service(stalls);
+    let op = oneclock::Operation::begin("order", ms(1_000));
+    let answer = op.run(client.oneshot(Request::new(()))).await.expect("in time").expect("a head");
+    let error = collect(answer.into_body(), 99).await.expect_err("cut off");
+    assert_eq!(oneclock::reason_in(&error), Some(oneclock_core::Reason::Cap));
+    assert_eq!(Problem::from(error).0.status(), 504);
+}
+
 /// What the layers below made of the head stays: cookies, CORS, a status of their own.
 #[tokio::test(start_paused = true)]
 async fn a_rewritten_problem_keeps_the_rest_of_its_head() {
     let policy = Policy::named("order").build().expect("fits");
     let handler = || async {
         let problem = Problem::with_status(StatusCode::NOT_FOUND, "no such cart").detail("cart 7 was emptied");
-        (StatusCode::GONE, [("set-cookie", "a=b")], problem)
+        (StatusCode::GONE, [("set-cookie", "a=b"), ("retry-after", "9")], problem)
     };
     let app = Router::new().route("/", get(handler)).layer(policy.layer().trust(Trust::Inside));
     let response = ask(app, "/", None).await;
     assert_eq!(response.status(), StatusCode::GONE);
     assert_eq!(response.headers()["set-cookie"], "a=b");
+    assert_eq!(response.headers()["retry-after"], "9");
     let text = text(response).await;
     assert!(text.contains("\"status\":410") && text.contains("cart 7 was emptied"), "{text}");
 }

@@ -55,6 +55,13 @@ pub enum Seen {
         /// The reason of one of ours. Pass `None` for one from outside the trust boundary.
         reason: Option<Reason>,
     },
+    /// A gRPC answer with this status and, from a trusted peer of ours, the reason it gave.
+    GrpcAnswer {
+        /// The gRPC status.
+        status: u8,
+        /// The reason of one of ours. Pass `None` for one from outside the trust boundary.
+        reason: Option<Reason>,
+    },
     /// HTTP/2 `REFUSED_STREAM`, or `GOAWAY` with a last stream below ours.
     RefusedStream,
     /// A reset, a closed connection, or our own cut-off after the request may have left.
@@ -82,6 +89,7 @@ pub const fn outcome(seen: Seen, reads_only: bool) -> Outcome {
         Seen::RefusedStream => Outcome::Rejected,
         Seen::CutOff { stage } => cut_off_at(stage),
         Seen::Answer { status, reason } => answered(status, reason, reads_only),
+        Seen::GrpcAnswer { status, reason } => grpc_answered(status, reason, reads_only),
     }
 }
 
@@ -134,24 +142,44 @@ const fn cut_off_at(stage: Stage) -> Outcome {
     }
 }
 
+/// What one of ours says by its reason.
+const fn reasoned(reason: Reason) -> Outcome {
+    match reason {
+        Reason::Shed | Reason::ExpiredBeforeStart | Reason::InsufficientBudget | Reason::Shutdown => Outcome::Rejected,
+        Reason::Malformed => Outcome::Failed,
+        Reason::Deadline
+        | Reason::Cap
+        | Reason::ShutdownMidway
+        | Reason::CallerGone
+        | Reason::RequestBody
+        | Reason::CalledOff => Outcome::Unknown { stage: Stage::Wait },
+    }
+}
+
+/// As [`answered`], in gRPC's words: what is definite was decided before any effect.
+const fn grpc_answered(status: u8, reason: Option<Reason>, reads_only: bool) -> Outcome {
+    if let Some(reason) = reason
+        && reason.grpc_status() == status
+    {
+        return reasoned(reason);
+    }
+    match status {
+        0 => Outcome::Applied,
+        // INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, FAILED_PRECONDITION, OUT_OF_RANGE,
+        // UNIMPLEMENTED, UNAUTHENTICATED
+        3 | 5 | 6 | 7 | 9 | 11 | 12 | 16 => Outcome::Failed,
+        13 if reads_only => Outcome::Failed,
+        _ => Outcome::Unknown { stage: Stage::Wait },
+    }
+}
+
 const fn answered(status: u16, reason: Option<Reason>, reads_only: bool) -> Outcome {
     let unknown = Outcome::Unknown { stage: Stage::Wait };
     // A reason that does not come with its own status was copied from somewhere, and says nothing about this answer.
     if let Some(reason) = reason
         && reason.http_status() == status
     {
-        return match reason {
-            Reason::Shed | Reason::ExpiredBeforeStart | Reason::InsufficientBudget | Reason::Shutdown => {
-                Outcome::Rejected
-            }
-            Reason::Malformed => Outcome::Failed,
-            Reason::Deadline
-            | Reason::Cap
-            | Reason::ShutdownMidway
-            | Reason::CallerGone
-            | Reason::RequestBody
-            | Reason::CalledOff => unknown,
-        };
+        return reasoned(reason);
     }
     match status {
         429 => Outcome::Rejected,
@@ -234,6 +262,17 @@ mod tests {
         }
         let read = outcome(Seen::Answer { status: 500, reason: None }, true);
         assert_eq!(read, Outcome::Failed, "a read that failed did nothing");
+    }
+
+    #[test]
+    fn r8_grpc_answers() {
+        let seen = |status, reason| outcome(Seen::GrpcAnswer { status, reason }, false);
+        assert_eq!(seen(4, Some(Reason::ExpiredBeforeStart)), Outcome::Rejected);
+        assert_eq!(seen(14, Some(Reason::ExpiredBeforeStart)), UNKNOWN, "a reason copied from another answer");
+        assert_eq!((seen(0, None), seen(5, None)), (Outcome::Applied, Outcome::Failed));
+        for status in [1, 2, 4, 8, 10, 13, 14, 15, 99] {
+            assert_eq!(seen(status, None), UNKNOWN, "{status}");
+        }
     }
 
     #[test]

@@ -31,8 +31,8 @@ pub type BoxError = Box<dyn StdError + Send + Sync>;
 /// no more than this past the deadline.
 const CHUNK: usize = 64 * 1024;
 
-/// A body was cut off. Its source is an HTTP/2 `CANCEL`, so that hyper resets the stream with that code and not with
-/// `INTERNAL_ERROR` (contract X3).
+/// A body was cut off. The source of a response's is an HTTP/2 `CANCEL`, so that hyper resets the stream with that code and
+/// not with `INTERNAL_ERROR` (contract X3); that of an answer's is its [`Ending`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct BodyCutOff {
@@ -659,6 +659,9 @@ impl fmt::Display for BodyCutOff {
 
 impl StdError for BodyCutOff {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(&self.cancel)
+        match &self.call {
+            Some(_) => Some(&self.ending), // for whoever asks why the answer broke off (`oneclock::reason_in`)
+            None => Some(&self.cancel),    // for hyper, which writes the response
+        }
     }
 }

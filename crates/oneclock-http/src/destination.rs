@@ -193,7 +193,12 @@ impl Destination {
             Trust::Inside => head.headers.get(names::REASON).and_then(|reason| reason.to_str().ok()),
             Trust::Outside => None,
         };
-        Seen::Answer { status: head.status.as_u16(), reason: reason.and_then(Reason::from_word) }
+        let reason = reason.and_then(Reason::from_word);
+        // Trailers-only: the status of the call stands in the head. That of other gRPC answers comes after the body.
+        match head.headers.get("grpc-status").and_then(|status| status.to_str().ok()?.parse().ok()) {
+            Some(status) => Seen::GrpcAnswer { status, reason },
+            None => Seen::Answer { status: head.status.as_u16(), reason },
+        }
     }
 
     fn operation_of_its_own(&self) -> Result<Operation, NotBegun> {

@@ -110,6 +110,9 @@ impl Problem {
     }
 
     fn of_error(error: &(dyn std::error::Error + 'static)) -> Self {
+        if let Some(problem) = find::<Self>(error) {
+            return problem.clone(); // a step or a part said it in these words already
+        }
         let problem = if let Some(stopped) = stopped_in(error) {
             stopped.into()
         } else if let Some(call) = find::<CallError>(error) {

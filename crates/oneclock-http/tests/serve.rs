@@ -1148,7 +1148,7 @@ async fn x10_servers_that_share_a_shutdown_stop_together() {
     for _ in 0..2 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        servers.push(tokio::spawn(serve(listener, hangs(&probe)).with_shutdown(shutdown.clone()).into_future()));
+        servers.push(tokio::spawn(serve(listener, hangs(&probe)).with_shutdown(&shutdown).into_future()));
         callers.push(Caller::h1(addr).get("/hang").send(How::Close).await.unwrap());
     }
     probe.started(2).await.unwrap();

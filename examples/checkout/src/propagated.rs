@@ -69,7 +69,7 @@ pub(crate) async fn open(story: &Story, witness: &Arc<Witness>) -> Result<Shop, 
         let app = app.layer(policy.layer().observed_by(ledgers.clone()));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
-        let server = serve(listener, app).trust(trust).with_shutdown(shutdown.clone());
+        let server = serve(listener, app).trust(trust).with_shutdown(&shutdown);
         servers.spawn(async move {
             // Runs until the shutdown; there is nobody left to tell of an error then.
             let _ = server.await;

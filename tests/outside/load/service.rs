@@ -79,7 +79,7 @@ impl Chain {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
             let addr = listener.local_addr()?;
             let signal = shutdown.clone();
-            let server = serve(listener, app).trust(trust).with_shutdown(shutdown.clone());
+            let server = serve(listener, app).trust(trust).with_shutdown(&shutdown);
             let server = server.shutdown(async move { signal.signalled().await }, SHUT);
             servers.push(tokio::spawn(server.into_future()));
             Ok::<_, io::Error>(addr)

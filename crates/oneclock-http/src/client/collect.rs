@@ -22,7 +22,7 @@ pub enum NotCollected {
     },
     /// It was cut off by its deadline, or by the end of its operation.
     #[error("the body was not read to its end")]
-    CutOff(#[source] Box<BodyCutOff>),
+    CutOff(#[source] BodyCutOff),
     /// The connection failed on the way.
     #[error("the body broke off")]
     Failed(#[source] BoxError),
@@ -89,7 +89,7 @@ where
             return NotCollected::TooLong { limit };
         }
         match error.downcast::<BodyCutOff>() {
-            Ok(cut_off) => NotCollected::CutOff(cut_off),
+            Ok(cut_off) => NotCollected::CutOff(*cut_off),
             Err(error) => NotCollected::Failed(error),
         }
     })?;

@@ -170,7 +170,8 @@ where
         let Some(end) = this.end.as_mut().as_pin_mut() else { return Poll::Pending };
         let ending = ready!(end.poll(cx));
         this.end.set(None);
-        let progress = if !*this.begun || matches!(*this.work, Work::Queued { .. }) {
+        // What was called may have begun in its call, polled or not: only what still waits for its turn has not started.
+        let progress = if matches!(*this.work, Work::Queued { .. }) {
             Progress::NotStarted
         } else if Waits::now(this.waited_for.as_ref()) {
             Progress::AwaitingUpload
@@ -311,7 +312,7 @@ impl Answering {
     /// A handler's problem, written for this caller. Everything else about the response stays as the layers below made it.
     fn rewritten(self, mut head: http::response::Parts, problem: Problem) -> Response<Bytes> {
         let (written, body) = self.problem(&problem.at_status(head.status)).into_parts();
-        for stale in [header::CONTENT_LENGTH, header::CONTENT_ENCODING, header::RETRY_AFTER, names::REASON] {
+        for stale in [header::CONTENT_LENGTH, header::CONTENT_ENCODING, header::ETAG, names::REASON] {
             head.headers.remove(stale);
         }
         head.headers.extend(written.headers);

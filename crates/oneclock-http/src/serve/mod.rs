@@ -203,8 +203,8 @@ impl<L, S> Serve<L, S> {
     /// this server stops. Whoever calls [`Shutdown::drain`] waits for this server's connections too, and its grace counts
     /// here, unless [`shutdown`](Self::shutdown) gives a shorter one, which then ends the work of all who share it.
     /// Default: one of its own.
-    pub fn with_shutdown(mut self, shutdown: Shutdown) -> Self {
-        self.shutdown = shutdown;
+    pub fn with_shutdown(mut self, shutdown: &Shutdown) -> Self {
+        self.shutdown = shutdown.clone();
         self
     }
 }
