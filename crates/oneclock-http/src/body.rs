@@ -1,4 +1,4 @@
-//! Bodies under a deadline, both ways: a response on its way out, an answer on its way in, an upload.
+//! Bodies under a deadline, both ways: a response on its way out, an answer on its way in. Uploads are `upload`'s.
 //!
 //! Decides (contract X1, X3, X8): the frame that was looked at with the head is delivered, then the clock is asked before
 //! each frame; no progress moves the deadline; a body that is cut off ends with an error and never looks complete. The
@@ -8,7 +8,6 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -18,7 +17,6 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use oneclock::{Call, Driver, EndOf, Operation, clock};
 use oneclock_core::{Cause, Deadline, Ending, Name, Outcome, Tick};
-use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -109,42 +107,6 @@ enum Owner {
     /// An answer to a call of ours, and what its head said of the far side.
     /// Boxed, so that a body that needs none of this is small: it is moved several times.
     Answer { call: Box<Call>, outcome: Outcome },
-}
-
-pin_project! {
-    /// A request body on its way to the handler. Not read past the end of the operation, and remembers whether the
-    /// handler is waiting for it, which is the one case for a 408 (contract section 5).
-    #[must_use = "bodies do nothing unless polled"]
-    #[derive(Debug)]
-    pub struct Upload<B> {
-        #[pin]
-        body: B,
-        operation: Option<Operation>, // none: there is no body
-        waited_for: Option<Arc<AtomicU8>>,
-    }
-
-    impl<B> PinnedDrop for Upload<B> {
-        fn drop(this: Pin<&mut Self>) {
-            // Given up, and not because it was cut off: the handler waits for it no longer.
-            if let Some(waited_for) = &this.waited_for {
-                let _ = waited_for.compare_exchange(Waits::YES, Waits::NO, Ordering::Relaxed, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
-/// Whether a handler waits for its upload.
-pub(crate) struct Waits;
-
-impl Waits {
-    const NO: u8 = 0;
-    const YES: u8 = 1;
-    /// It did when the upload was cut off.
-    const CUT_OFF: u8 = 2;
-
-    pub(crate) fn now(waited_for: Option<&Arc<AtomicU8>>) -> bool {
-        waited_for.is_some_and(|waits| waits.load(Ordering::Relaxed) != Self::NO)
-    }
 }
 
 // === BoundedBody ===
@@ -591,58 +553,15 @@ impl Owner {
     }
 }
 
-// === Upload ===
-
-impl<B: Body> Upload<B> {
-    pub(crate) fn new(body: B, operation: &Operation) -> (Self, Option<Arc<AtomicU8>>) {
-        if body.is_end_stream() {
-            return (Self { body, operation: None, waited_for: None }, None);
-        }
-        let waited_for = Arc::new(AtomicU8::new(Waits::NO));
-        let upload = Self { body, operation: Some(operation.clone()), waited_for: Some(Arc::clone(&waited_for)) };
-        (upload, Some(waited_for))
-    }
-}
-
-impl<B> Body for Upload<B>
-where
-    B: Body,
-    B::Error: Into<BoxError>,
-{
-    type Data = B::Data;
-    type Error = BoxError;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
-        let this = self.project();
-        if let Some(operation) = this.operation
-            && let Some(ending) = operation.ending()
-        {
-            let cancel = h2::Error::from(h2::Reason::CANCEL);
-            let cut = BodyCutOff { operation: operation.name().clone(), call: None, ending, hint: None, cancel };
-            *this.operation = None;
-            if let Some(waited_for) = this.waited_for {
-                let (yes, cut_off) = (Waits::YES, Waits::CUT_OFF);
-                let _ = waited_for.compare_exchange(yes, cut_off, Ordering::Relaxed, Ordering::Relaxed);
-            }
-            return Poll::Ready(Some(Err(Box::new(cut))));
-        }
-        let polled = this.body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)));
-        if let Some(waited_for) = this.waited_for {
-            waited_for.store(if polled.is_pending() { Waits::YES } else { Waits::NO }, Ordering::Relaxed);
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 // === BodyCutOff ===
+
+impl BodyCutOff {
+    /// The upload of a request whose operation ended.
+    pub(crate) fn of_upload(operation: &Operation, ending: Ending) -> Self {
+        let cancel = h2::Error::from(h2::Reason::CANCEL);
+        Self { operation: operation.name().clone(), call: None, ending, hint: None, cancel }
+    }
+}
 
 impl fmt::Display for BodyCutOff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -19,9 +19,10 @@ pub mod ingress;
 pub mod names;
 mod problem;
 mod serve;
+mod upload;
 
 pub use arrival::Arrival;
-pub use body::{BodyCutOff, BoundedBody, BoxError, Upload};
+pub use body::{BodyCutOff, BoundedBody, BoxError};
 pub use carry::{Carry, CarryLayer};
 pub use client::{
     Answer, Client, ClientBuilder, ClientFuture, NotAClient, NotARequest, NotCollected, NotSuccessful, Received,
@@ -34,3 +35,4 @@ pub use exchange::{Exchange, Guarded};
 pub use ingress::{Ingress, IngressFuture, IngressLayer};
 pub use problem::{Problem, ledger_json};
 pub use serve::{Listener, Serve, ServeLimits, Watched, serve};
+pub use upload::Upload;

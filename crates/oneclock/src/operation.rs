@@ -3,22 +3,27 @@
 //! Decides how the pieces of the core hang together while work runs: who inherits what, and which ending counts. What a
 //! child may spend is `oneclock_core::grant`'s decision; waiting until an end is [`Run`]'s.
 
+mod driver;
+mod inner;
+
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use oneclock_core::ending::{Dropped, Life};
+use oneclock_core::ending::Life;
 use oneclock_core::ledger::EntryId;
 use oneclock_core::{Bound, BoundBy, Budget, Cause, Deadline, Ending, Ledger, Name, Stage, Tick};
 use tokio_util::sync::CancellationToken;
 
-use crate::events::{self, Event, Observer, OperationEnded};
+use crate::events::{self, Event, Observer};
 use crate::on_end::Hook;
 use crate::run::{Ended, Run};
 use crate::shutdown::Shutdown;
 use crate::{clock, scope};
+
+pub use driver::{Driver, Polling};
 
 /// The work whose result somebody waits for. It owns exactly one deadline.
 ///
@@ -93,21 +98,6 @@ pub(crate) struct Inner {
     told: AtomicBool,                      // whether its event was sent
 }
 
-/// Drives one operation: whoever holds it says when the work is done. Dropped before that, it ends the operation with
-/// the cause that a drop has (contract X4). For layers and other drivers; services get their operations from them.
-#[must_use = "dropping the driver ends the operation"]
-#[derive(Debug)]
-pub struct Driver {
-    operation: Operation,
-}
-
-/// One turn of an operation's work, made by [`Driver::polling`].
-#[must_use = "it watches until it is dropped"]
-pub struct Polling<'a> {
-    operation: &'a Inner,
-    unwinding: bool, // already, when the turn began
-}
-
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 /// How many operations of this process are not over. A test that leaves none behind sees its baseline again.
@@ -154,7 +144,7 @@ impl Operation {
             shutdown: shutdown.or_else(|| outer?.shutdown.as_ref()).cloned(),
         };
         let parts = Parts { name, kind: Kind::Request, began, budget, parent: within, context, driven: true };
-        Driver { operation: Self::new(parts) }
+        Driver::of(Self::new(parts))
     }
 
     /// The same operation, with its events sent to `observer`. What it begins inherits it.
@@ -206,7 +196,7 @@ impl Operation {
 
     /// A part of this operation that is over when its driver says so.
     pub(crate) fn driven_child(&self, name: Name, budget: Budget) -> Driver {
-        Driver { operation: self.part(name, budget, true) }
+        Driver::of(self.part(name, budget, true))
     }
 
     fn part(&self, name: Name, budget: Budget, driven: bool) -> Self {
@@ -223,7 +213,7 @@ impl Operation {
 
     /// A step of this operation under a bound of its own, which this operation's end does not end.
     pub(crate) fn step_apart(&self, name: Name, bound: Duration) -> Driver {
-        Driver { operation: self.apart(name, Kind::MustFinish, bound, true) }
+        Driver::of(self.apart(name, Kind::MustFinish, bound, true))
     }
 
     /// A new operation that shares nothing with this one but who observes it.
@@ -234,7 +224,7 @@ impl Operation {
     /// The operation of the stream behind this request's head, which has a total limit of its own (contract S2). For
     /// layers.
     pub fn begin_stream(&self, total: Duration) -> Driver {
-        Driver { operation: self.apart(self.0.name.clone(), Kind::Stream, total, true) }
+        Driver::of(self.apart(self.0.name.clone(), Kind::Stream, total, true))
     }
 
     fn apart(&self, name: Name, kind: Kind, budget: Duration, driven: bool) -> Self {
@@ -572,287 +562,5 @@ impl fmt::Debug for Operation {
             .field("remaining", &self.remaining())
             .field("ending", &self.0.life.ending())
             .finish_non_exhaustive()
-    }
-}
-
-// === Driver ===
-
-impl Driver {
-    /// The operation.
-    pub fn operation(&self) -> &Operation {
-        &self.operation
-    }
-
-    /// Ends the operation as its drop would, but tells nobody yet: drop what works for it, then the driver, so that the
-    /// ledger in its event is complete.
-    pub fn abandon(&self) {
-        self.operation.0.end_as_dropped();
-    }
-
-    /// Hold it while the work is polled: a panic that unwinds through the poll is remembered, so that the operation ends
-    /// as called off and not as if its caller had left, also when a layer above catches the panic and drops the driver
-    /// only afterwards (contract X4).
-    ///
-    /// ```
-    /// # use oneclock::{Driver, Operation, clock}; use oneclock_core::*; use std::time::Duration;
-    /// # fn arrives() -> Driver {
-    /// #     let now = clock::now();
-    /// #     Operation::arrive("order".into(), now, Budget::begin(BoundBy::Caller, Duration::from_secs(1), now), None, None, None)
-    /// # }
-    /// let driver = arrives();
-    /// let op = driver.operation().clone();
-    /// let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-    ///     let _polling = driver.polling();
-    ///     panic!("on purpose"); // the handler's poll
-    /// }));
-    /// assert!(caught.is_err());
-    /// drop(driver);
-    /// assert_eq!(op.ending().unwrap().cause, Cause::CalledOff);
-    /// ```
-    pub fn polling(&self) -> Polling<'_> {
-        self.operation.polling()
-    }
-
-    /// The work is done. Whatever of it still runs ends with it (contract N5).
-    pub fn finish(self) {
-        self.finish_at(clock::now());
-    }
-
-    /// The same, for a layer that knows the time already: reading the clock is a good part of what a request costs.
-    pub fn finish_at(self, now: Tick) {
-        self.operation.0.life.finish(now);
-    }
-}
-
-impl Drop for Polling<'_> {
-    fn drop(&mut self) {
-        if !self.unwinding && std::thread::panicking() {
-            self.operation.panicked.store(true, Ordering::Release);
-        }
-    }
-}
-
-impl fmt::Debug for Polling<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Polling").field("operation", &self.operation.name).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.operation.0.end_as_dropped();
-        self.operation.0.close();
-    }
-}
-
-// === Inner ===
-
-impl Inner {
-    /// The shutdown whose grace ends it, besides what ends the operation it is a part of. What our own code begins belongs
-    /// to the process's unless it was given another; a step that must finish, and so its parts, only remembers its
-    /// shutdown, for who owns its tasks (contract X10).
-    fn ending_shutdown(&self) -> Option<&Shutdown> {
-        match self.kind {
-            Kind::Request | Kind::Stream => self.context.shutdown.as_ref(),
-            Kind::Begun | Kind::Detached => Some(self.context.shutdown.as_ref().unwrap_or_else(|| Shutdown::process())),
-            Kind::Child | Kind::MustFinish => None,
-        }
-    }
-
-    /// The operations above it, the nearest first.
-    fn above(&self) -> impl Iterator<Item = &Self> {
-        std::iter::successors(self.parent.as_ref(), |above| above.0.parent.as_ref()).map(|above| &*above.0)
-    }
-
-    fn is_over(&self) -> bool {
-        !self.life.is_live()
-    }
-
-    /// Whether what it belongs to is over: an operation above it, or the grace of a shutdown, its own or one of theirs.
-    fn is_cancelled(&self) -> bool {
-        let is_grace_over = |inner: &Self| inner.ending_shutdown().is_some_and(Shutdown::is_grace_over);
-        is_grace_over(self) || self.above().any(|above| above.is_over() || is_grace_over(above))
-    }
-
-    /// Whether what it belongs to was told to shut down.
-    fn is_shutting_down(&self) -> bool {
-        std::iter::once(self).chain(self.above()).any(|inner| {
-            let shutdown = inner.ending_shutdown().or(inner.context.shutdown.as_ref());
-            shutdown.is_some_and(Shutdown::is_signalled)
-        })
-    }
-
-    fn ending_at(&self, now: Tick) -> Option<Ending> {
-        if !self.life.is_live() {
-            return self.life.ending(); // read after: what is not live does not change any more
-        }
-        // Asked together: what is past its deadline is past it, unless what is above is known to have ended before that.
-        let past = self.budget.deadline.is_past(now);
-        let cancelled = self.is_cancelled();
-        if !past && !cancelled {
-            return None;
-        }
-        if cancelled {
-            // From above to below, in a loop: a line of thousands must not become a stack of thousands.
-            let live: Vec<&Self> = self.above().take_while(|above| !above.is_over()).collect();
-            for above in live.into_iter().rev() {
-                above.end_by_what_is_above(now);
-            }
-        }
-        self.end_by_what_is_above(now);
-        self.life.ending()
-    }
-
-    /// Ends it if it must: for the reason of the operation above it, which knows its own, or by its deadline, or by the
-    /// grace of its shutdown.
-    fn end_by_what_is_above(&self, now: Tick) {
-        let deadline = self.budget.deadline;
-        let parent = self.parent.as_ref().map(|parent| &*parent.0);
-        let (cause, at) = match parent.and_then(|parent| parent.life.ending()) {
-            Some(ending) if !deadline.is_past(now) || ending.at < deadline.tick() => (ending.cause, ending.at),
-            _ if deadline.is_past(now) => (Cause::Deadline, now),
-            _ if parent.is_some_and(Self::is_over) => (Cause::CalledOff, now), // it is needed no longer (contract N5)
-            _ if self.ending_shutdown().is_some_and(Shutdown::is_grace_over) => (Cause::Shutdown, now),
-            _ => return,
-        };
-        self.end_at(cause, at);
-    }
-
-    fn end_at(&self, cause: Cause, at: Tick) -> bool {
-        let stage = Stage::from_code(self.stage.load(Ordering::Relaxed));
-        self.end(Ending { cause, bound: self.budget.bound.by, stage, at })
-    }
-
-    fn end(&self, ending: Ending) -> bool {
-        let first = self.life.end(ending);
-        if first {
-            self.wake();
-            self.run_left(Some(ending));
-        }
-        first
-    }
-
-    /// Ends it with the cause that being dropped before its end has (contract X4). Nothing if it is over.
-    fn end_as_dropped(&self) {
-        if self.is_over() {
-            return; // the usual case, which needs no clock
-        }
-        let now = clock::now();
-        if self.ending_at(now).is_some() {
-            return;
-        }
-        let dropped = Dropped {
-            panicking: std::thread::panicking() || self.panicked.load(Ordering::Acquire),
-            shutting_down: self.is_shutting_down(),
-            past_the_deadline: self.budget.deadline.is_past(now),
-        };
-        self.end_at(dropped.cause(), now);
-    }
-
-    /// The hooks that were left here run if they are due, and go.
-    fn run_left(&self, ending: Option<Ending>) {
-        let Some(left) = self.left.get() else { return };
-        let hooks = std::mem::take(&mut *left.lock().unwrap_or_else(PoisonError::into_inner));
-        for hook in hooks {
-            hook.over(ending);
-        }
-    }
-
-    /// Cancelled once it is over, ended early or done. For whoever waits for that.
-    fn token(&self) -> &CancellationToken {
-        if self.token.get().is_none() {
-            // Those above the parent first, in a loop: a line of thousands must not become a stack of thousands.
-            let without: Vec<&Self> = self.above().skip(1).take_while(|above| above.token.get().is_none()).collect();
-            for above in without.into_iter().rev() {
-                above.made_token();
-            }
-        }
-        self.made_token()
-    }
-
-    fn made_token(&self) -> &CancellationToken {
-        let token = self.token.get_or_init(|| match (&self.parent, self.ending_shutdown()) {
-            (Some(parent), own) => {
-                let token = parent.0.made_token().child_token();
-                if let Some(own) = own.filter(|own| !parent.0.is_ended_by(own)) {
-                    own.also_ends(&token);
-                }
-                token
-            }
-            (None, Some(shutdown)) => shutdown.child_token(),
-            (None, None) => CancellationToken::new(),
-        });
-        // Asked after the swap, not before: of two that swap, the second sees what the first did.
-        self.told_when_over.swap(true, Ordering::AcqRel);
-        if self.is_over() {
-            token.cancel();
-        }
-        token
-    }
-
-    /// Whether the grace of `shutdown` ends it or something above it.
-    fn is_ended_by(&self, shutdown: &Shutdown) -> bool {
-        std::iter::once(self).chain(self.above()).any(|inner| inner.ending_shutdown().is_some_and(|it| it.is(shutdown)))
-    }
-
-    /// It is over: whoever waits on its token is woken. Who makes one only now finds out by itself.
-    fn wake(&self) {
-        if self.told_when_over.swap(true, Ordering::AcqRel)
-            && let Some(token) = self.token.get()
-        {
-            token.cancel();
-        }
-    }
-
-    /// It is over: nothing below it goes on, and its one event is sent.
-    fn close(&self) {
-        if self.told.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        LIVE.fetch_sub(1, Ordering::Relaxed);
-        self.wake();
-        self.run_left(self.life.ending());
-        if events::is_observed(self.context.observer.as_ref()) {
-            // A copy, so that the observer is called without the lock and may ask for the ledger itself.
-            let ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let ended = OperationEnded {
-                operation: &self.name,
-                kind: self.kind,
-                parent: self.parent.as_ref().map(Operation::name),
-                bound: self.budget.bound,
-                ending: self.life.ending(),
-                elapsed: clock::now().since(self.began),
-                ledger: &ledger,
-            };
-            events::send(self.context.observer.as_ref(), &Event::Ended(&ended));
-        }
-    }
-
-    /// Its last clone goes. One without a driver is over here: it was done, unless somebody ended it, its time was up, or
-    /// its work had been dropped unfinished.
-    fn let_go(&self) {
-        if self.life.is_live() {
-            if self.unfinished.load(Ordering::Acquire) {
-                self.end_as_dropped();
-            }
-            let now = clock::now();
-            if self.budget.deadline.is_past(now) {
-                self.end_at(Cause::Deadline, now);
-            }
-            self.life.finish(now);
-        }
-        self.close();
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.let_go();
-        // Those above that go with it, in a loop: a line of thousands must not become a stack of thousands.
-        let mut parent = self.parent.take();
-        while let Some(mut above) = parent.and_then(|parent| Arc::into_inner(parent.0)) {
-            above.let_go();
-            parent = above.parent.take();
-        }
     }
 }

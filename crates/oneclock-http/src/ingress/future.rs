@@ -17,9 +17,10 @@ use oneclock_core::{Cause, Ending, Progress, Stage, Trust};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::body::{BoundedBody, BoxError, Upload, Waits};
+use crate::body::{BoundedBody, BoxError};
 use crate::names;
 use crate::problem::Problem;
+use crate::upload::{Upload, Waits};
 
 pin_project! {
     /// The future of [`Ingress`](super::Ingress).

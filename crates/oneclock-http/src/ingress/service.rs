@@ -16,8 +16,9 @@ use tower_service::Service;
 use super::future::{Answering, IngressFuture, Queued, Work};
 use super::layer::Config;
 use crate::Arrival;
-use crate::body::{BoundedBody, BoxError, Upload};
+use crate::body::{BoundedBody, BoxError};
 use crate::problem::Problem;
+use crate::upload::Upload;
 
 /// The service of an [`IngressLayer`](super::IngressLayer). Always ready: the readiness of the service below is awaited
 /// inside the future, where it is counted and cut.

@@ -1,0 +1,101 @@
+//! A request body on its way to the handler.
+//!
+//! Decides that it is not read past the end of the operation, and remembers whether the handler waits for it, which is the
+//! one case for a 408 (contract section 5).
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll};
+
+use http_body::{Body, Frame, SizeHint};
+use oneclock::Operation;
+use pin_project_lite::pin_project;
+
+use crate::body::{BodyCutOff, BoxError};
+
+pin_project! {
+    /// A request body on its way to the handler. Not read past the end of the operation, and remembers whether the
+    /// handler is waiting for it, which is the one case for a 408 (contract section 5).
+    #[must_use = "bodies do nothing unless polled"]
+    #[derive(Debug)]
+    pub struct Upload<B> {
+        #[pin]
+        body: B,
+        operation: Option<Operation>, // none: there is no body
+        waited_for: Option<Arc<AtomicU8>>,
+    }
+
+    impl<B> PinnedDrop for Upload<B> {
+        fn drop(this: Pin<&mut Self>) {
+            // Given up, and not because it was cut off: the handler waits for it no longer.
+            if let Some(waited_for) = &this.waited_for {
+                let _ = waited_for.compare_exchange(Waits::YES, Waits::NO, Ordering::Relaxed, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Whether a handler waits for its upload.
+pub(crate) struct Waits;
+
+impl Waits {
+    const NO: u8 = 0;
+    const YES: u8 = 1;
+    /// It did when the upload was cut off.
+    const CUT_OFF: u8 = 2;
+
+    pub(crate) fn now(waited_for: Option<&Arc<AtomicU8>>) -> bool {
+        waited_for.is_some_and(|waits| waits.load(Ordering::Relaxed) != Self::NO)
+    }
+}
+
+// === Upload ===
+
+impl<B: Body> Upload<B> {
+    pub(crate) fn new(body: B, operation: &Operation) -> (Self, Option<Arc<AtomicU8>>) {
+        if body.is_end_stream() {
+            return (Self { body, operation: None, waited_for: None }, None);
+        }
+        let waited_for = Arc::new(AtomicU8::new(Waits::NO));
+        let upload = Self { body, operation: Some(operation.clone()), waited_for: Some(Arc::clone(&waited_for)) };
+        (upload, Some(waited_for))
+    }
+}
+
+impl<B> Body for Upload<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    type Data = B::Data;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        let this = self.project();
+        if let Some(operation) = this.operation
+            && let Some(ending) = operation.ending()
+        {
+            let cut = BodyCutOff::of_upload(operation, ending);
+            *this.operation = None;
+            if let Some(waited_for) = this.waited_for {
+                let (yes, cut_off) = (Waits::YES, Waits::CUT_OFF);
+                let _ = waited_for.compare_exchange(yes, cut_off, Ordering::Relaxed, Ordering::Relaxed);
+            }
+            return Poll::Ready(Some(Err(Box::new(cut))));
+        }
+        let polled = this.body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)));
+        if let Some(waited_for) = this.waited_for {
+            waited_for.store(if polled.is_pending() { Waits::YES } else { Waits::NO }, Ordering::Relaxed);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
