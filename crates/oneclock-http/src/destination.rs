@@ -15,7 +15,7 @@ use oneclock::events::{self, Event};
 use oneclock::{Call, NotBegun, Operation, WhyNot, clock};
 use oneclock_core::effect::{self, Seen};
 use oneclock_core::wire::{Conventions, writes};
-use oneclock_core::{Ask, Name, Reason, Refused, Stage, Tick, Trust};
+use oneclock_core::{Ask, Name, Reason, Refused, Tick, Trust};
 
 use crate::body::{BoundedBody, BoxError};
 use crate::error::{CallError, CallFailed};
@@ -222,11 +222,6 @@ impl Destination {
         }
         Ok(Operation::begin(NO_OPERATION, self.0.ask.cap_value().unwrap_or(DEFAULT_CAP)))
     }
-}
-
-/// What is known of the far side of a call that was cut off in `stage`.
-pub(crate) fn cut_off_in(stage: Stage) -> Seen {
-    Seen::CutOff { stage }
 }
 
 /// The methods that only read, by their definition.

@@ -14,14 +14,13 @@ use http::{Method, Request, Response};
 use http_body::Body;
 use oneclock::{Call, EndOf, clock};
 use oneclock_core::Stage;
-use oneclock_core::effect::Seen;
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::{BoundedBody, BoxError};
-use crate::destination::{Destination, cut_off_in};
-use crate::error::{CallError, is_refused_stream};
+use crate::destination::Destination;
+use crate::error::{CallError, seen_in};
 
 /// Gives every call through the service below what its operation has left, tells the far side, and cuts the call off there,
 /// on head and body.
@@ -182,7 +181,7 @@ where
             Ok(Ok(response)) => this.destination.answered(call, this.method, response, cx),
             Ok(Err(error)) => {
                 let error = error.into();
-                let seen = if is_refused_stream(&*error) { Seen::RefusedStream } else { cut_off_in(call.stage()) };
+                let seen = seen_in(&*error, call.stage());
                 Err(this.destination.failed(call, seen, error))
             }
             Err(error) => Err(error),

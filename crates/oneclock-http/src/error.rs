@@ -4,7 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use oneclock::{Ended, NotBegun, Stopped};
-use oneclock_core::{Name, Outcome, Reason};
+use oneclock_core::effect::Seen;
+use oneclock_core::{Name, Outcome, Reason, Stage};
 
 use crate::body::BoxError;
 
@@ -50,6 +51,11 @@ pub fn is_refused_stream(error: &(dyn std::error::Error + 'static)) -> bool {
         next = error.source();
     }
     false
+}
+
+/// How a call came to its end whose connection or service failed with `error` in `stage`.
+pub(crate) fn seen_in(error: &(dyn StdError + 'static), stage: Stage) -> Seen {
+    if is_refused_stream(error) { Seen::RefusedStream } else { Seen::CutOff { stage } }
 }
 
 // === CallError ===

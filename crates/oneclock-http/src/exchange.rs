@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use oneclock::{EndOf, Operation, clock};
-use oneclock_core::{BoundBy, Cause, Deadline, Ending, Stage};
+use oneclock_core::{BoundBy, Budget, Ending, Stage};
 use pin_project_lite::pin_project;
 use tokio::task::futures::TaskLocalFuture;
 use tokio::time::Sleep;
@@ -29,7 +29,7 @@ struct Answering {
     operation: Option<Operation>,
     turn: u64,        // counts answers, so that the next one on a kept connection is not taken for this one
     one_answer: bool, // a stream: what is guarded ends with its answer, which hyper may still hold when it has taken all
-    flush_by: Option<Deadline>, // a stream's answer was taken, and has to be gone by then
+    flush_by: Option<Budget>, // a stream's answer was taken, and has to be gone by then
 }
 
 pin_project! {
@@ -43,6 +43,7 @@ pin_project! {
         end: Option<EndOf>,
         #[pin]
         flush: Option<Sleep>,
+        bound: BoundBy, // of the answer that is being flushed
         turn: u64,
     }
 }
@@ -69,7 +70,14 @@ impl Exchange {
 
     fn guard<F: Future>(inner: F, one_answer: bool) -> Guarded<F> {
         let exchange = Self(Arc::new(Mutex::new(Answering { one_answer, ..Answering::default() })));
-        Guarded { inner: CURRENT.scope(exchange.clone(), inner), exchange, end: None, flush: None, turn: 0 }
+        Guarded {
+            inner: CURRENT.scope(exchange.clone(), inner),
+            exchange,
+            end: None,
+            flush: None,
+            bound: BoundBy::Caller,
+            turn: 0,
+        }
     }
 
     /// The head of the answer is handed over, its body follows: from here on the operation's end ends the exchange.
@@ -91,7 +99,7 @@ impl Exchange {
             let mut answering = self.lock();
             if answering.turn == turn {
                 let operation = answering.operation.take();
-                answering.flush_by = operation.as_ref().filter(|_| answering.one_answer).map(Operation::deadline);
+                answering.flush_by = operation.as_ref().filter(|_| answering.one_answer).map(Operation::budget);
                 operation
             } else {
                 None
@@ -121,7 +129,8 @@ impl<F: Future> Future for Guarded<F> {
             if let Some(flush_by) = answering.flush_by
                 && this.flush.is_none()
             {
-                this.flush.set(Some(tokio::time::sleep_until(clock::instant(flush_by))));
+                this.flush.set(Some(tokio::time::sleep_until(clock::instant(flush_by.deadline))));
+                *this.bound = flush_by.bound.by;
             }
             match &answering.operation {
                 None => Some(None),
@@ -140,18 +149,14 @@ impl<F: Future> Future for Guarded<F> {
         }
         let Some(flush) = this.flush.as_pin_mut() else { return Poll::Pending };
         ready!(flush.poll(cx));
-        Poll::Ready(Err(Ending {
-            cause: Cause::Deadline,
-            bound: BoundBy::Caller,
-            stage: Stage::Body,
-            at: clock::now(),
-        }))
+        Poll::Ready(Err(Ending::out_of_time(*this.bound, Stage::Body, clock::now())))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use oneclock_core::Cause;
     use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
@@ -202,7 +207,8 @@ mod tests {
             drop(op); // the work is done
             std::future::pending::<()>().await;
         });
-        assert_eq!(holding.await.expect_err("cut off").cause, Cause::Deadline);
+        let ending = holding.await.expect_err("cut off");
+        assert_eq!((ending.cause, ending.bound), (Cause::Deadline, BoundBy::Cap), "of `begin`");
         assert_eq!(clock::now().since(began).as_millis(), 300);
     }
 }

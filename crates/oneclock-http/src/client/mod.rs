@@ -44,8 +44,8 @@ use oneclock_core::{Name, Outcome, Stage};
 use tokio::net::TcpStream;
 
 use crate::body::{BoundedBody, BoxError};
-use crate::destination::{Destination, cut_off_in};
-use crate::error::{CallError, is_refused_stream};
+use crate::destination::Destination;
+use crate::error::{CallError, seen_in};
 use head::Base;
 use pool::{Exchanged, Line, NoStream, Pool, Stream, Turn};
 use upload::{Lease, Progress, Sending};
@@ -292,7 +292,7 @@ impl Inner {
                 Some(_unsent) => return Err(Fault::Failed(Seen::NoConnection, failed.into_error().into())),
                 None => {
                     let error = failed.into_error();
-                    let seen = if is_refused_stream(&error) { Seen::RefusedStream } else { cut_off_in(call.stage()) };
+                    let seen = seen_in(&error, call.stage());
                     return Err(Fault::Failed(seen, error.into()));
                 }
             }
