@@ -1,15 +1,21 @@
-//! What the fuzz targets assert: the same properties as the property tests of `oneclock_core::wire`, from the same file.
+//! What the fuzz targets assert: the same properties as the tests of `oneclock_core::wire` and `oneclock_core::idempotency`,
+//! from the same files.
 //!
 //! `cargo fuzz run TARGET fuzz/corpus/TARGET fuzz/seeds/TARGET` from the repository's root; `seeds/` is committed,
 //! `corpus/` is what a run adds.
 
 use std::time::Duration;
 
+pub use oneclock_core::idempotency::{Handle, Key, NotAKey};
 pub use oneclock_core::wire::{Codec, Read, Wall};
+use oneclock_core::retry::Pushback;
 use oneclock_core::wire::{Convention, Reader};
 
 #[path = "../../crates/oneclock-core/src/wire/properties.rs"]
 pub mod properties;
+
+#[path = "../../crates/oneclock-core/src/idempotency/properties.rs"]
+pub mod key_properties;
 
 /// 1970, 2026-01-31T12:00:00Z, and the end of the clock.
 const WALLS: [Wall; 3] = [Wall::from_nanos(0), Wall::from_nanos(1_769_860_800_000_000_000), Wall::from_nanos(u64::MAX)];
@@ -54,5 +60,34 @@ pub fn encode(numbers: &[u8]) {
     let nanos = u32::from_le_bytes([n0, n1, n2, n3]) % 1_000_000_000;
     for codec in Codec::ALL {
         properties::writing(codec, Duration::new(secs, nanos), Wall::from_nanos(u64::from_le_bytes(wall)));
+    }
+}
+
+/// What is all digits is that long a wait; of dates, a later clock never makes the wait longer; both together never say less
+/// than one of them.
+pub fn pushback(value: &[u8]) {
+    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let grpc = Pushback::of_grpc(value);
+    assert_eq!(matches!(grpc, Pushback::After(_)), digits);
+    let mut before = None;
+    for wall in [WALLS[0], WALLS[1]] {
+        let read = Pushback::of_retry_after(value, wall);
+        assert_ne!(read, Pushback::Unsaid);
+        assert!(!digits || matches!(read, Pushback::After(_)));
+        if let (Pushback::After(now), Some(Pushback::After(before))) = (read, before) {
+            let old_form = value.contains(&b'-'); // the clock tells the century of its year
+            assert!(now <= before || old_form, "{before:?}, then {now:?}");
+        }
+        let both = read.and(grpc);
+        assert!(both == Pushback::Never || (both == read || both == grpc));
+        before = Some(read);
+    }
+}
+
+/// One value of an `idempotency-key` field, and the same text as a monitor's path segment.
+pub fn idempotency_key(value: &[u8]) {
+    key_properties::key(value);
+    if let Ok(text) = std::str::from_utf8(value) {
+        key_properties::handle(text);
     }
 }

@@ -133,6 +133,48 @@ pub const fn may_repeat(effect: &Effect, outcome: Outcome, enforces_keys: bool) 
     }
 }
 
+/// Whether a second attempt may run beside the first (contract R10). A key is not enough: the two would meet at the far
+/// side, which lets one of them wait for the other.
+///
+/// ```
+/// # use oneclock_core::effect::*;
+/// assert!(may_hedge(&Effect::ReadOnly) && may_hedge(&Effect::Idempotent));
+/// assert!(!may_hedge(&Effect::Keyed("tap-7".into())) && !may_hedge(&Effect::Once));
+/// ```
+pub const fn may_hedge(effect: &Effect) -> bool {
+    match effect {
+        Effect::ReadOnly | Effect::Idempotent => true,
+        Effect::Keyed(_) | Effect::Once => false,
+    }
+}
+
+/// Whether a request with this method only reads, by the method's definition (RFC 9110 section 9.2.1).
+pub fn reads_only(method: &str) -> bool {
+    matches!(method, "GET" | "HEAD" | "OPTIONS")
+}
+
+/// What repeating a request does, from its method and its key (contract R7).
+///
+/// `idempotent_methods` is whether PUT and DELETE were declared to be idempotent at the destination: HTTP asks it of them,
+/// services do not always keep to it. What nobody declared is [`Effect::Once`], until it has a key.
+///
+/// ```
+/// # use oneclock_core::effect::*;
+/// assert_eq!(of_method("GET", false, None), Effect::ReadOnly);
+/// assert_eq!(of_method("PUT", false, None), Effect::Once);
+/// assert_eq!(of_method("PUT", true, None), Effect::Idempotent);
+/// assert_eq!(of_method("POST", true, None), Effect::Once);
+/// assert_eq!(of_method("POST", true, Some("tap-7".into())), Effect::Keyed("tap-7".into()));
+/// ```
+pub fn of_method(method: &str, idempotent_methods: bool, key: Option<Name>) -> Effect {
+    match (method, key) {
+        _ if reads_only(method) => Effect::ReadOnly,
+        ("PUT" | "DELETE", _) if idempotent_methods => Effect::Idempotent,
+        (_, Some(key)) => Effect::Keyed(key),
+        (_, None) => Effect::Once,
+    }
+}
+
 /// Before the request is being written nothing can have happened; from then on it may have.
 const fn cut_off_at(stage: Stage) -> Outcome {
     match stage {

@@ -110,6 +110,11 @@ impl Ask {
         self.cap
     }
 
+    /// The least that is useful.
+    pub const fn min_useful_value(&self) -> Duration {
+        self.min_useful
+    }
+
     /// Checks that the cap does not contradict the minimum (contract C1). For builders, so that the mistake shows at
     /// construction and not at the first call.
     ///

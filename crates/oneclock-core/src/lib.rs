@@ -12,14 +12,20 @@
 //! | [`grant`] | what one child call may spend |
 //! | [`ending`] | why work ended early, the first cause, and what the caller is told |
 //! | [`effect`] | what is known of the far side, and whether a call may be repeated |
+//! | [`idempotency`] | at most one run for a key: the record's state machine, the key, what a repeat is told |
+//! | [`retry`] | whether, when and how often a failed call is tried again |
 //! | [`ledger`] | where the budget went |
+//! | [`statement`] | one statement on a database server: its bound there, its cancel, what is known after its end |
 
 pub mod effect;
 pub mod ending;
 pub mod grant;
+pub mod idempotency;
 pub mod ingress;
 pub mod ledger;
 pub mod name;
+pub mod retry;
+pub mod statement;
 pub mod time;
 pub mod wire;
 

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use oneclock_core::ending::Repeat;
+use oneclock_core::retry::{Attempt, Pushback, RetryPlan, RetryPolicy, Status as Answered, Step, Tokens, Tried};
 use oneclock_core::wire::{Codec, Convention, Declared, Encoded, Read, Reader, Wall};
-use oneclock_core::{Name, Reason};
+use oneclock_core::{Ask, BoundBy, Budget, Effect, Name, Outcome, Reason, Stage, Tick};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -17,7 +18,7 @@ const VERSION: u32 = 1;
 
 /// Files of fields that are read and written, and the files with a shape of their own.
 const CODECS: [&str; 4] = ["grpc-timeout.json", "milliseconds.json", "seconds.json", "absolute.json"];
-const OTHERS: [&str; 3] = ["several.json", "statuses.json", "behaviour.json"];
+const OTHERS: [&str; 4] = ["several.json", "statuses.json", "behaviour.json", "retries.json"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -106,6 +107,100 @@ struct Status {
     repeat: RepeatWord,
     #[serde(default)]
     only_in_logs: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RetriesFile {
+    version: u32,
+    about: String,
+    pushback: Vec<PushbackCase>,
+    plans: Vec<PlanCase>,
+    tokens: Vec<TokensCase>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PushbackCase {
+    rule: String,
+    field: String,
+    value: String,
+    #[serde(default)]
+    wall_ns: Nanos,
+    want: PushbackWant,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PushbackWant {
+    Never,
+    AfterMs(u64),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlanCase {
+    rule: String,
+    says: String,
+    attempts: u32,
+    per_try_ms: Option<u64>,
+    backoff_ms: u64,
+    effect: EffectWord,
+    #[serde(default)]
+    enforces_keys: bool,
+    budget_ms: u64,
+    #[serde(default)]
+    reserve_ms: u64,
+    serving_attempt: Option<u32>,
+    tried: Vec<TriedCase>,
+    want: Vec<StepCase>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum EffectWord {
+    ReadOnly,
+    Idempotent,
+    Keyed,
+    Once,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TriedCase {
+    at_ms: u64,
+    outcome: String,
+    status: Option<u16>,
+    pushback_ms: Option<u64>,
+    below: Option<u32>,
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StepCase {
+    wait_until_ms: Option<u64>,
+    attempt_ms: Option<u64>,
+    stop: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokensCase {
+    rule: String,
+    says: String,
+    steps: Vec<TokensStep>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokensStep {
+    at_ms: u64,
+    #[serde(default)]
+    successes: u64,
+    #[serde(default)]
+    retries: u64,
+    #[serde(default)]
+    granted: usize,
 }
 
 #[derive(Debug, Deserialize)]
@@ -374,6 +469,96 @@ fn section_12_the_scenarios_are_complete() {
         for (key, value) in case.given.iter().chain(&case.want) {
             let whole = value.as_array().map_or_else(|| value.is_u64(), |all| all.iter().all(|one| one.is_u64()));
             assert!(!key.ends_with("_ms") || whole, "{}: {key} is in whole milliseconds", case.id);
+        }
+    }
+}
+
+#[test]
+fn r2_what_an_answer_says_of_coming_again_is_read_as_the_vectors_say() {
+    let RetriesFile { version, about, pushback, .. } = load("retries.json");
+    check_head("retries.json", version, &about, pushback.len());
+    for case in pushback {
+        check_rule(&case.rule);
+        let read = match case.field.as_str() {
+            "retry-after" => Pushback::of_retry_after(case.value.as_bytes(), case.wall_ns.wall()),
+            "grpc-retry-pushback-ms" => Pushback::of_grpc(case.value.as_bytes()),
+            _ => panic!("no such field: {case:?}"),
+        };
+        let read = match read {
+            Pushback::After(wait) => PushbackWant::AfterMs(u64::try_from(wait.as_millis()).unwrap()),
+            Pushback::Never => PushbackWant::Never,
+            Pushback::Unsaid => panic!("{case:?}"),
+        };
+        assert_eq!(read, case.want, "{case:?}");
+    }
+}
+
+#[test]
+fn r1_to_r9_what_is_tried_again_is_as_the_vectors_say() {
+    let ms = Duration::from_millis;
+    let RetriesFile { version, about, plans, .. } = load("retries.json");
+    check_head("retries.json", version, &about, plans.len());
+    for case in plans {
+        check_rule(&case.rule);
+        assert!(!case.says.is_empty(), "{case:?}");
+        let policy = RetryPolicy::new().attempts(case.attempts).backoff(ms(case.backoff_ms), ms(case.backoff_ms));
+        let policy =
+            case.per_try_ms.into_iter().fold(policy, |policy, limit| policy.per_try(ms(limit))).build().unwrap();
+        let policy = if case.enforces_keys { policy.enforcing_keys() } else { policy };
+        let effect = match case.effect {
+            EffectWord::ReadOnly => Effect::ReadOnly,
+            EffectWord::Idempotent => Effect::Idempotent,
+            EffectWord::Keyed => Effect::Keyed("k".into()),
+            EffectWord::Once => Effect::Once,
+        };
+        let (tokens, start) = (Tokens::new(), Tick::default());
+        let budget = Budget::begin(BoundBy::Caller, ms(case.budget_ms), start);
+        let ask = Ask::new().reserve(ms(case.reserve_ms));
+        let (plan, first) = RetryPlan::begin(&policy, &effect, ask, budget, start).unwrap();
+        let mut plan = plan.serving_attempt(case.serving_attempt.unwrap_or(1));
+        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap();
+        let limit = |attempt: Attempt, now| Some(millis(attempt.budget.deadline.remaining(now)));
+        let mut got = vec![StepCase { attempt_ms: limit(first, start), ..StepCase::default() }];
+        for tried in &case.tried {
+            let outcome = match tried.outcome.as_str() {
+                "unknown" => Outcome::Unknown { stage: Stage::Wait },
+                "not_sent" => Outcome::NotSent,
+                "rejected" => Outcome::Rejected,
+                "failed" => Outcome::Failed,
+                _ => panic!("no such outcome: {case:?}"),
+            };
+            let said = Tried::new(outcome).below(tried.below);
+            let said = tried.status.into_iter().fold(said, |said, status| said.status(Answered::Http(status)));
+            let asked = tried.pushback_ms.map(|wait| Pushback::After(ms(wait)));
+            let mut now = start + ms(tried.at_ms);
+            let mut step = plan.tried(said.pushback(asked.unwrap_or_default()), &tokens, u64::MAX, now);
+            let mut wait_until_ms = None;
+            if let Step::Wait { until } = step {
+                (now, wait_until_ms) = (until, Some(millis(until.since(start))));
+                step = plan.waited(until);
+            }
+            got.push(match step {
+                Step::Attempt(attempt) => StepCase { wait_until_ms, attempt_ms: limit(attempt, now), stop: None },
+                Step::Stop(stop) => StepCase { wait_until_ms, attempt_ms: None, stop: Some(stop.as_str().to_owned()) },
+                Step::Wait { .. } => panic!("a wait after a wait: {case:?}"),
+            });
+        }
+        assert_eq!(got, case.want, "{}", case.says);
+    }
+}
+
+#[test]
+fn r9_the_tokens_are_as_the_vectors_say() {
+    let RetriesFile { version, about, tokens: cases, .. } = load("retries.json");
+    check_head("retries.json", version, &about, cases.len());
+    for case in cases {
+        check_rule(&case.rule);
+        let tokens = Tokens::new();
+        for step in &case.steps {
+            let now = Tick::default() + Duration::from_millis(step.at_ms);
+            (0..step.successes).for_each(|_| tokens.succeeded());
+            let granted = (0..step.retries).filter(|_| tokens.take(now)).count();
+            assert_eq!(granted, step.granted, "{}: {step:?}", case.says);
         }
     }
 }

@@ -28,6 +28,7 @@
 mod codec;
 mod convention;
 mod encoded;
+pub(crate) mod http_date;
 pub mod names;
 #[cfg(test)]
 #[expect(unreachable_pub, reason = "the fuzz crate includes the file as a public module of its own")]
@@ -42,6 +43,7 @@ pub use encoded::Encoded;
 pub use reader::{Absolute, MalformedField, Offset, Reader, Reading, WallClock};
 
 use std::fmt;
+use std::ops::Add;
 use std::time::{Duration, SystemTime};
 
 /// What one field, or all deadline fields of a request together, say (contract P2).
@@ -171,6 +173,20 @@ impl Wall {
     /// Nanoseconds since the Unix epoch.
     pub const fn as_nanos(self) -> u64 {
         self.0
+    }
+
+    /// The time from `earlier` until this moment; zero if `earlier` is in fact later.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Wall {
+    type Output = Self;
+
+    /// Saturates in the year 2554.
+    fn add(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 

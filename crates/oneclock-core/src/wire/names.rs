@@ -1,6 +1,6 @@
 //! The names of the fields that carry a deadline, lower case as HTTP/2 sends them. Contract section 1.
 //!
-//! Fields about retries and hedges are not here: they carry no deadline.
+//! Fields about retries and hedges carry none; those that we write or read stand here as well.
 
 /// gRPC, and gRPC-Web.
 pub const GRPC_TIMEOUT: &str = "grpc-timeout";
@@ -46,10 +46,24 @@ pub const ALL: [&str; 13] = [
     L5D_TIMEOUT,
 ];
 
+/// gRPC: how many attempts were made before this one. We write it on retries to whoever speaks gRPC.
+pub const GRPC_PREVIOUS_RPC_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
+/// gRPC, on an answer: how long to wait before another attempt; negative means that there should be none.
+pub const GRPC_RETRY_PUSHBACK_MS: &str = "grpc-retry-pushback-ms";
+/// Which attempt this is, one for the first, as Envoy counts. We write it on retries over plain HTTP, and read it from those
+/// that we trust: what serves a retry retries nothing itself (contract R9).
+pub const X_ENVOY_ATTEMPT_COUNT: &str = "x-envoy-attempt-count";
+/// Ours, on an answer: this hop, or one below it, has made so many attempts and gave up. Callers inside the trust boundary do
+/// not try again (contract R9).
+pub const ONECLOCK_RETRIED: &str = "oneclock-retried";
+
 /// Fields that speak of attempts, retries and hedges. Outsiders have no say in those either (contract C3).
-pub const RETRIES_AND_HEDGES: [&str; 12] = [
-    "grpc-previous-rpc-attempts",
-    "grpc-retry-pushback-ms",
+pub const RETRIES_AND_HEDGES: [&str; 15] = [
+    GRPC_PREVIOUS_RPC_ATTEMPTS,
+    GRPC_RETRY_PUSHBACK_MS,
+    X_ENVOY_ATTEMPT_COUNT,
+    ONECLOCK_RETRIED,
+    "x-envoy-is-timeout-retry",
     "l5d-request-timeout",
     "l5d-response-timeout",
     "l5d-retry-http",

@@ -85,12 +85,12 @@ pub(super) fn print(millis: u64) -> Encoded {
         .before_padded(year, 4)
 }
 
-fn two(tens: u8, ones: u8) -> Option<i64> {
+pub(super) fn two(tens: u8, ones: u8) -> Option<i64> {
     let (tens, ones) = (tens.wrapping_sub(b'0'), ones.wrapping_sub(b'0'));
     (tens <= 9 && ones <= 9).then(|| i64::from(tens) * 10 + i64::from(ones))
 }
 
-fn days_in(year: i64, month: i64) -> i64 {
+pub(super) fn days_in(year: i64, month: i64) -> i64 {
     match month {
         4 | 6 | 9 | 11 => 30,
         2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
@@ -111,7 +111,7 @@ fn ends_a_month(secs: i64) -> bool {
 }
 
 /// Days from 1970-01-01 to this date. Counted in years that begin in March, so that the leap day comes last.
-fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+pub(super) fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
