@@ -24,5 +24,7 @@ mod i05_expired_work_costs_nothing;
 mod i06_every_child_stops;
 mod i07_long_work_notices;
 mod i08_cut_off_is_unknown;
+mod i09_retries_fit_the_budget;
+mod i10_unsafe_calls_need_a_key;
 mod i13_an_error_says_where_the_time_went;
 mod i14_what_runs_on_is_counted;

@@ -43,6 +43,7 @@ pub use layer::{AxumBody, ClockLayer};
 // What a service needs beside this crate, so that it can depend on this one alone.
 pub use oneclock::{Operation, Shutdown};
 pub use oneclock_core::ingress::{OnMalformed, PolicyError};
+pub use oneclock_core::retry::RetryPolicy;
 pub use oneclock_core::{Policy, Trust};
 pub use oneclock_http::{CallError, Client, collect, collect_json, serve, successful};
 

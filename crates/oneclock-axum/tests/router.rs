@@ -139,6 +139,20 @@ mod a_stop_is_found_behind_any_wrapper {
     }
 }
 
+/// A callee that rounds the budget down is out of time a moment before we are; what it says is passed on as what it is. It
+/// has no reason of ours: nobody may take it for proof that nothing happened.
+#[test]
+fn an_answer_of_504_makes_a_504_that_claims_nothing_and_any_other_failure_a_502() {
+    let problem = |status: u16| {
+        let answer = Response::builder().status(status).header("oneclock-reason", "expired_before_start").body(());
+        let failed = oneclock_axum::successful(answer.expect("an answer")).expect_err("no success");
+        Problem::from(failed).0
+    };
+    assert_eq!((problem(504).status(), problem(504).reason()), (504, None));
+    assert!(matches!(problem(504).outcome(), Some(oneclock_core::Outcome::Unknown { .. })));
+    assert_eq!([503, 500, 404].map(|status| problem(status).status()), [502, 502, 502]);
+}
+
 /// A step or a part can say it in the words of a problem already.
 #[tokio::test(start_paused = true)]
 async fn a_problem_of_a_part_or_a_step_is_the_problem_of_the_whole() {

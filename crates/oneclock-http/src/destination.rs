@@ -12,8 +12,9 @@ use std::time::Duration;
 use http::{Extensions, HeaderMap, Method, Response};
 use http_body::Body;
 use oneclock::events::{self, Event};
-use oneclock::{Call, NotBegun, Operation, WhyNot, clock};
+use oneclock::{Call, NotBegun, Operation, Retries, WhyNot, clock};
 use oneclock_core::effect::{self, Seen};
+use oneclock_core::retry::{Attempt, RetryPolicy};
 use oneclock_core::wire::{Conventions, writes};
 use oneclock_core::{Ask, Name, Reason, Refused, Tick, Trust};
 
@@ -21,6 +22,7 @@ use crate::body::{BoundedBody, BoxError};
 use crate::error::{CallError, CallFailed};
 use crate::fields::Fields;
 use crate::names;
+use crate::retry::judge;
 
 /// The most that a call may spend where neither its destination's cap nor an operation says how much.
 pub const DEFAULT_CAP: Duration = Duration::from_secs(10);
@@ -51,12 +53,13 @@ struct Rules {
     without_operation: WithoutOperation,
     enforces_keys: bool,
     warned: Arc<AtomicBool>,
+    retries: Option<Retries>, // made by `build`
 }
 
 /// Builds a [`Destination`].
 #[derive(Clone, Debug)]
 #[must_use = "a destination is made by `build`"]
-pub struct DestinationBuilder(Rules);
+pub struct DestinationBuilder(Rules, Option<RetryPolicy>);
 
 /// What a call does where no operation is current (contract C6). Never unlimited: the cap holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,7 +78,7 @@ pub enum WithoutOperation {
 impl Destination {
     /// Begins a destination under the name that ledgers, errors and metrics show.
     pub fn named(name: impl Into<Name>) -> DestinationBuilder {
-        DestinationBuilder(Rules {
+        let rules = Rules {
             name: name.into(),
             ask: Ask::new(),
             tells: Fields::new(writes::plain_http()),
@@ -83,7 +86,9 @@ impl Destination {
             without_operation: WithoutOperation::Warn,
             enforces_keys: false,
             warned: Arc::default(),
-        })
+            retries: None,
+        };
+        DestinationBuilder(rules, None)
     }
 
     /// Its name.
@@ -94,6 +99,19 @@ impl Destination {
     /// Whether it was declared to enforce idempotency keys (contract R7).
     pub fn enforces_keys(&self) -> bool {
         self.0.enforces_keys
+    }
+
+    /// How calls to it are tried again, if it has a policy: its tokens, and the switch that turns them off and on.
+    pub fn retries(&self) -> Option<&Retries> {
+        self.0.retries.as_ref()
+    }
+
+    pub(crate) fn ask(&self) -> Ask {
+        self.0.ask
+    }
+
+    pub(crate) fn trust(&self) -> Trust {
+        self.0.trust
     }
 
     /// The operation that a request spends from: the current one, else the one that was put into its extensions before it
@@ -108,11 +126,25 @@ impl Destination {
     /// # Errors
     /// [`NotBegun`], if there is too little time, or no operation where one is required.
     pub fn begin(&self, operation: Option<Operation>) -> Result<Call, NotBegun> {
-        let operation = match operation.or_else(Operation::current) {
-            Some(operation) => operation,
-            None => self.operation_of_its_own()?,
-        };
-        operation.grant(self.0.name.clone()).ask(self.0.ask).call()
+        self.begin_attempt(operation, None)
+    }
+
+    /// The same for one attempt of several: it spends no more than that, and is marked as what it is. A
+    /// [`RetryLayer`](crate::RetryLayer) puts the attempt into the extensions of its requests.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn begin_attempt(&self, operation: Option<Operation>, attempt: Option<Attempt>) -> Result<Call, NotBegun> {
+        let operation = self.operation(operation)?;
+        let grant = operation.grant(self.0.name.clone()).ask(self.0.ask);
+        attempt.into_iter().fold(grant, oneclock::Grant::attempt).call()
+    }
+
+    pub(crate) fn operation(&self, operation: Option<Operation>) -> Result<Operation, NotBegun> {
+        match operation.or_else(Operation::current) {
+            Some(operation) => Ok(operation),
+            None => self.operation_of_its_own(),
+        }
     }
 
     /// Writes what `call` has left, in every field that this destination understands. Call it at the last moment before
@@ -131,7 +163,9 @@ impl Destination {
                 remaining => WhyNot::BelowTheUnit { remaining },
             };
             NotBegun::of(call.operation(), self.0.name.clone(), why) // the call's own event tells of it
-        })
+        })?;
+        judge::mark_attempt(call, headers, self.0.trust);
+        Ok(())
     }
 
     /// The answer to `call` whose head is there: judged, and its body bounded by the same deadline.
@@ -153,9 +187,18 @@ impl Destination {
         B::Error: Into<BoxError>,
     {
         let (mut head, body) = response.into_parts();
-        let outcome = effect::outcome(self.seen(&head), reads_only(method));
-        if self.0.trust == Trust::Outside {
-            head.headers.remove(names::REASON); // not theirs to give, and not to be passed on as ours
+        let outcome = effect::outcome(self.seen(&head), effect::reads_only(method.as_str()));
+        match self.0.trust {
+            // Not theirs to give, and not to be passed on as ours.
+            Trust::Outside => {
+                head.headers.remove(names::REASON);
+                judge::strip_answer(&mut head.headers);
+            }
+            Trust::Inside => {
+                if let Some(attempts) = judge::gave_up_below(&head.headers) {
+                    call.operation().set_gave_up_after(attempts); // so that our own caller does not try again either
+                }
+            }
         }
         let now = clock::now();
         let Some(ending) = call.ending_at(now) else {
@@ -188,7 +231,8 @@ impl Destination {
         CallError::Failed(failed)
     }
 
-    fn seen(&self, head: &http::response::Parts) -> Seen {
+    /// What the head of an answer says of the far side.
+    pub(crate) fn seen(&self, head: &http::response::Parts) -> Seen {
         let reason = match self.0.trust {
             Trust::Inside => head.headers.get(names::REASON).and_then(|reason| reason.to_str().ok()),
             Trust::Outside => None,
@@ -222,11 +266,6 @@ impl Destination {
         }
         Ok(Operation::begin(NO_OPERATION, self.0.ask.cap_value().unwrap_or(DEFAULT_CAP)))
     }
-}
-
-/// The methods that only read, by their definition.
-fn reads_only(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
 // === DestinationBuilder ===
@@ -270,6 +309,13 @@ impl DestinationBuilder {
         self
     }
 
+    /// How calls to it are tried again. Without a policy they are not. Used by [`Client`](crate::Client) and
+    /// [`RetryLayer`](crate::RetryLayer); the cap bounds all attempts and waits of a call together.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.1 = Some(policy);
+        self
+    }
+
     /// What a call does where no operation is current.
     pub fn without_operation(mut self, without: WithoutOperation) -> Self {
         self.0.without_operation = without;
@@ -281,7 +327,12 @@ impl DestinationBuilder {
     /// # Errors
     /// [`Refused::CapBelowMinimum`], if no call could ever be made (contract C1).
     pub fn build(self) -> Result<Destination, Refused> {
-        self.0.ask.check()?;
-        Ok(Destination(Arc::new(self.0)))
+        let Self(mut rules, policy) = self;
+        rules.ask.check()?;
+        if let Some(policy) = policy {
+            let policy = if rules.enforces_keys { policy.enforcing_keys() } else { policy };
+            rules.retries = Some(Retries::to(rules.name.clone(), policy).ask(rules.ask).build()?);
+        }
+        Ok(Destination(Arc::new(rules)))
     }
 }

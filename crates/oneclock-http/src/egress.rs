@@ -14,6 +14,7 @@ use http::{Method, Request, Response};
 use http_body::Body;
 use oneclock::{Call, EndOf, clock};
 use oneclock_core::Stage;
+use oneclock_core::retry::Attempt;
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -128,7 +129,8 @@ where
         let operation = Destination::operation_of(request.extensions());
         let next = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, next); // the one that may have been made ready
-        let (work, call) = match self.destination.begin(operation) {
+        let attempt = request.extensions().get::<Attempt>().copied();
+        let (work, call) = match self.destination.begin_attempt(operation, attempt) {
             Ok(call) => (Work::Queued { inner, request: Some(request) }, Some(call)),
             Err(not_begun) => (Work::NotBegun { error: Some(not_begun.into()) }, None),
         };

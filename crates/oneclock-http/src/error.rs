@@ -3,11 +3,13 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use oneclock::{Ended, NotBegun, Stopped};
+use oneclock::{Ended, HasOutcome, NotBegun, Stopped};
 use oneclock_core::effect::Seen;
+use oneclock_core::retry::{Stop, Tried};
 use oneclock_core::{Name, Outcome, Reason, Stage};
 
 use crate::body::BoxError;
+use crate::retry::judge;
 
 /// A call gave no answer.
 #[derive(Debug)]
@@ -17,6 +19,20 @@ pub enum CallError {
     Stopped(Stopped),
     /// The connection or the service below failed while there was still time.
     Failed(CallFailed),
+    /// It was tried as often as made sense, and the last attempt gave no answer either.
+    GaveUp(Box<CallGaveUp>),
+}
+
+/// A call was tried as often as made sense, and the last attempt gave no answer either.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct CallGaveUp {
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// Why there was no further one.
+    pub why: Stop,
+    /// What became of the last one.
+    pub last: CallError,
 }
 
 /// The connection or the service below failed while there was still time.
@@ -66,6 +82,7 @@ impl CallError {
         match self {
             Self::Stopped(stopped) => stopped.outcome(),
             Self::Failed(failed) => failed.outcome,
+            Self::GaveUp(gave_up) => gave_up.last.outcome(),
         }
     }
 
@@ -74,6 +91,7 @@ impl CallError {
         match self {
             Self::Stopped(stopped) => Some(stopped),
             Self::Failed(_) => None,
+            Self::GaveUp(gave_up) => gave_up.last.stopped(),
         }
     }
 
@@ -88,6 +106,11 @@ impl fmt::Display for CallError {
         match self {
             Self::Stopped(stopped) => stopped.fmt(f),
             Self::Failed(failed) => failed.fmt(f),
+            Self::GaveUp(gave_up) => {
+                let CallGaveUp { attempts, why, last } = &**gave_up;
+                let noun = if *attempts == 1 { "attempt" } else { "attempts" };
+                write!(f, "{last}; gave up after {attempts} {noun}: {why}")
+            }
         }
     }
 }
@@ -97,6 +120,7 @@ impl StdError for CallError {
         match self {
             Self::Stopped(stopped) => stopped.source(),
             Self::Failed(failed) => failed.source(),
+            Self::GaveUp(gave_up) => gave_up.last.source(), // its own words are in ours
         }
     }
 }
@@ -130,5 +154,16 @@ impl fmt::Display for CallFailed {
 impl StdError for CallFailed {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         Some(&*self.source)
+    }
+}
+
+/// So that `oneclock::retry` can be put around calls of ours.
+impl HasOutcome for CallError {
+    fn outcome(&self) -> Outcome {
+        self.outcome()
+    }
+
+    fn tried(&self) -> Tried {
+        judge::failed(self)
     }
 }

@@ -10,6 +10,8 @@ use oneclock::clock;
 use oneclock_core::Trust;
 use oneclock_core::wire::{Convention, Conventions, NothingToSend, Reader, Reading, Wall, names};
 
+use crate::retry::judge;
+
 /// Conventions, prepared for header maps.
 ///
 /// A look-up in a map checks and hashes the name every time, for each convention. Going through the map once costs less:
@@ -28,10 +30,15 @@ pub(crate) struct Said<'c> {
     pub(crate) reading: Reading<'c>,
     /// Whether it is gRPC.
     pub(crate) grpc: bool,
+    /// Which attempt of a trusted caller it is; one for the first.
+    pub(crate) attempt: u32,
 }
 
-/// What never travels on as it came: every deadline field that has a name in the contract.
-static KNOWN: LazyLock<Marked> = LazyLock::new(|| Marked::new(names::ALL.iter().copied()));
+/// What never travels on as it came: every deadline field that has a name in the contract, and which attempt it is.
+static KNOWN: LazyLock<Marked> = LazyLock::new(|| Marked::new(names::ALL.iter().chain(&ATTEMPTS).copied()));
+
+/// Which attempt a request is.
+const ATTEMPTS: [&str; 2] = [names::X_ENVOY_ATTEMPT_COUNT, names::GRPC_PREVIOUS_RPC_ATTEMPTS];
 
 /// What outsiders have no say in beside that.
 static RETRIES_AND_HEDGES: LazyLock<Marked> = LazyLock::new(|| Marked::new(names::RETRIES_AND_HEDGES.iter().copied()));
@@ -56,7 +63,7 @@ impl Fields {
     /// Reads every deadline field that a peer of this trust may send.
     pub(crate) fn read(&self, headers: &HeaderMap, trust: Trust) -> Said<'_> {
         let mut reader = Reader::new(clock::wall);
-        let mut grpc = false;
+        let (mut grpc, mut attempt) = (false, 1);
         for (name, value) in headers {
             if *name == header::CONTENT_TYPE {
                 grpc |= value.as_bytes().starts_with(b"application/grpc");
@@ -64,9 +71,13 @@ impl Fields {
                 && may_send(trust, convention)
             {
                 reader.field(convention, value.as_bytes());
+            } else if trust == Trust::Inside
+                && let Some(said) = judge::attempt_said_by(name, value)
+            {
+                attempt = attempt.max(said);
             }
         }
-        Said { reading: reader.finish(), grpc }
+        Said { reading: reader.finish(), grpc, attempt }
     }
 
     /// Removes what a peer of this trust sent and what must not travel on as it came: from outsiders every field that

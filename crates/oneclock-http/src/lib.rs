@@ -18,6 +18,7 @@ mod fields;
 pub mod ingress;
 pub mod names;
 mod problem;
+mod retry;
 mod serve;
 mod upload;
 
@@ -30,9 +31,14 @@ pub use client::{
 };
 pub use destination::{DEFAULT_CAP, Destination, DestinationBuilder, WithoutOperation};
 pub use egress::{Egress, EgressFuture, EgressLayer};
-pub use error::{CallError, CallFailed, is_refused_stream};
+pub use error::{CallError, CallFailed, CallGaveUp, is_refused_stream};
 pub use exchange::{Exchange, Guarded};
 pub use ingress::{Ingress, IngressFuture, IngressLayer};
 pub use problem::{Problem, ledger_json};
+pub use retry::{AnswerGivenUp, Replay, Retry, RetryFuture, RetryLayer};
 pub use serve::{Listener, Serve, ServeLimits, Watched, serve};
 pub use upload::Upload;
+
+#[doc = include_str!("../../../docs/guide/retries.md")]
+#[cfg(doctest)]
+struct Guide;

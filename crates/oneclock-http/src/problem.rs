@@ -84,6 +84,19 @@ impl Problem {
         }
     }
 
+    /// Something we called was out of time before we were: 504. It has no reason of ours, since whoever said so need not
+    /// be one of us: what came of the call is unknown.
+    pub fn call_timed_out() -> Self {
+        Self {
+            word: Some("call_timed_out"),
+            title: "something this service depends on was out of time".into(),
+            status: 504,
+            grpc_status: 4,
+            outcome: Some(Outcome::Unknown { stage: Stage::Wait }),
+            ..Self::call_failed()
+        }
+    }
+
     /// Our own mistake: 500, and no word about it to outsiders.
     pub fn internal(error: &dyn std::error::Error) -> Self {
         Self {
@@ -97,8 +110,8 @@ impl Problem {
         }
     }
 
-    /// The problem of any error: its own words where something in its source chain was stopped by a budget, 502 where a
-    /// call failed, else 500 with no word about it to outsiders.
+    /// The problem of any error: its own words where something in its source chain was stopped by a budget, 504 where a
+    /// call was answered 504, 502 where it failed otherwise, else 500 with no word about it to outsiders.
     ///
     /// ```
     /// # use oneclock_http::Problem;
@@ -124,6 +137,8 @@ impl Problem {
             Self { stage: Some(Stage::Body), outcome, ..Self::new(body.ending.reason().of_a_part()) }
         } else if let Some(reason) = reason_in(error) {
             Self::new(reason.of_a_part())
+        } else if find::<NotSuccessful>(error).is_some_and(|answer| answer.status == StatusCode::GATEWAY_TIMEOUT) {
+            Self::call_timed_out()
         } else if find::<CallFailed>(error).is_some()
             || find::<NotCollected>(error).is_some()
             || find::<NotSuccessful>(error).is_some()
@@ -152,6 +167,19 @@ impl Problem {
             reason: None,
             ..Self::new(Reason::CalledOff)
         }
+    }
+
+    /// The same with a type of its own, `urn:oneclock:<word>`, and this gRPC status. For crates that add words to the
+    /// contract's.
+    #[must_use]
+    pub fn typed(self, word: &'static str, grpc_status: u8) -> Self {
+        Self { word: Some(word), grpc_status, ..self }
+    }
+
+    /// The same, knowing this of what was to be done.
+    #[must_use]
+    pub fn with_outcome(self, outcome: Outcome) -> Self {
+        Self { outcome: Some(outcome), ..self }
     }
 
     pub(crate) fn refused(refused: &RefusedAtIngress<'_>) -> Self {

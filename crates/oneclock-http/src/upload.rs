@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use oneclock::Operation;
 use pin_project_lite::pin_project;
@@ -60,6 +61,13 @@ impl<B: Body> Upload<B> {
         let waited_for = Arc::new(AtomicU8::new(Waits::NO));
         let upload = Self { body, operation: Some(operation.clone()), waited_for: Some(Arc::clone(&waited_for)) };
         (upload, Some(waited_for))
+    }
+}
+
+/// A body that is there already, for a layer that had to read it: nothing of it is waited for.
+impl<B: From<Bytes>> From<Bytes> for Upload<B> {
+    fn from(bytes: Bytes) -> Self {
+        Self { body: bytes.into(), operation: None, waited_for: None }
     }
 }
 

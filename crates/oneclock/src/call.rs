@@ -24,6 +24,7 @@ pub struct Call {
     name: Name,
     budget: Budget,
     began: Tick,
+    attempt: u32,
     entry: EntryId,
     part: Option<EntryId>,
     stage: Stage,
@@ -35,13 +36,14 @@ pub struct Call {
 // === Call ===
 
 impl Call {
-    pub(crate) fn begin(operation: Operation, name: Name, budget: Budget, began: Tick) -> Self {
+    pub(crate) fn begin(operation: Operation, name: Name, budget: Budget, began: Tick, attempt: u32) -> Self {
         let entry = operation.lock_ledger().open(name.clone(), Stage::Arrival, None, began);
         Self {
             operation,
             name,
             budget,
             began,
+            attempt,
             entry,
             part: None,
             stage: Stage::Arrival,
@@ -79,6 +81,12 @@ impl Call {
     /// When it began.
     pub fn began(&self) -> Tick {
         self.began
+    }
+
+    /// Which attempt it is, counted from the first one of the first hop that tried again; one for the first. What it sends
+    /// is marked with it (contract R9).
+    pub fn attempt(&self) -> u32 {
+        self.attempt
     }
 
     /// Where it is.
@@ -225,6 +233,7 @@ impl Drop for Call {
             ending,
             elapsed: now.since(self.began),
             outcome,
+            attempt: self.attempt,
         }));
     }
 }

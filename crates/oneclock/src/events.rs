@@ -8,7 +8,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use oneclock_core::idempotency::{self, Doubt};
 use oneclock_core::ingress::Accepted;
+use oneclock_core::retry::Stop;
 use oneclock_core::{Bound, Ending, Ledger, Name, Outcome, Reason};
 
 use crate::Operation;
@@ -33,6 +35,28 @@ pub enum Event<'a> {
         call: &'a Name,
         /// Why not.
         reason: Reason,
+    },
+    /// A call is tried again (contract R9 counts these), or a second attempt begins beside a first that is slow (R10).
+    TriedAgain {
+        /// The operation that makes it.
+        operation: &'a Name,
+        /// What it calls.
+        call: &'a Name,
+        /// Which attempt begins.
+        attempt: u32,
+        /// What became of the one before.
+        because: TriedAgain,
+    },
+    /// A call that had no success is not tried again.
+    GaveUp {
+        /// The operation that made it.
+        operation: &'a Name,
+        /// What it called.
+        call: &'a Name,
+        /// How many attempts it made.
+        attempts: u32,
+        /// Why it makes no further one.
+        why: Stop,
     },
     /// An answer was complete at or after its deadline and was delivered all the same (contract X1).
     Late {
@@ -60,6 +84,13 @@ pub enum Event<'a> {
         operation: &'a Name,
         /// Why, in the words of whoever detached it.
         reason: &'a str,
+    },
+    /// What became of a request with an idempotency key, or of its record (contract section 10).
+    Keyed {
+        /// The route.
+        route: &'a Name,
+        /// What it was.
+        what: Keyed,
     },
     /// A task of ours panicked. The panic itself is reported where it was awaited.
     Panicked {
@@ -138,6 +169,18 @@ pub struct Called {
     pub elapsed: Duration,
     /// What is known of the far side.
     pub outcome: Outcome,
+    /// Which attempt it was, counted from the first one of the first hop that tried again; one for the first.
+    pub attempt: u32,
+}
+
+/// Why there is another attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum TriedAgain {
+    /// The one before failed.
+    Retry,
+    /// The one before is slow, and goes on.
+    Hedge,
 }
 
 /// What kept work going after its operation had ended.
@@ -148,6 +191,28 @@ pub enum RanOn {
     MustFinish,
     /// A blocking closure that had not reached its next checkpoint.
     Blocking,
+    /// A statement on a database server that its cancel did not end at once.
+    Statement,
+}
+
+/// What became of a request with an idempotency key, or of its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Keyed {
+    /// It was claimed, and its work began.
+    Ran,
+    /// The same, over a run of which nothing is known, since that was declared safe (contract M3).
+    TookOver,
+    /// It was answered with what an earlier run had answered.
+    Replayed,
+    /// It was refused.
+    Refused(idempotency::Refusal),
+    /// Its run was over, and it is not known what it did.
+    Unknown(Doubt),
+    /// Its run came back after another had begun, and changed nothing (contract M5).
+    Fenced,
+    /// Its run was over, and the store could not be told: the lease will say that nothing is known.
+    NotRecorded,
 }
 
 /// Receives events. Called from guards: it must be quick, and must not panic.
@@ -221,11 +286,28 @@ impl Refusal {
     }
 }
 
+// === Keyed ===
+
+impl fmt::Display for Keyed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ran => f.write_str("keyed ran"),
+            Self::TookOver => f.write_str("keyed took over"),
+            Self::Replayed => f.write_str("keyed replayed"),
+            Self::Refused(refusal) => write!(f, "keyed refused {}", refusal.as_str()),
+            Self::Unknown(doubt) => write!(f, "keyed unknown {}", doubt.as_str()),
+            Self::Fenced => f.write_str("keyed fenced"),
+            Self::NotRecorded => f.write_str("keyed not recorded"),
+        }
+    }
+}
+
 // === Counting ===
 
 impl Counting {
     /// How often events of this kind came: `arrived`, `refused <reason>`, `ended ok`, `ended <cause>`,
-    /// `called <outcome>`, `not called <reason>`, `late`, `ran on`, `detached`, `panicked`.
+    /// `called <outcome>`, `not called <reason>`, `keyed <what>`, `retried`, `hedged`, `gave up <why>`, `late`, `ran on`,
+    /// `detached`, `panicked`.
     pub fn count(&self, kind: &str) -> u64 {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).get(kind).copied().unwrap_or(0)
     }
@@ -248,9 +330,13 @@ impl Observer for Counting {
             },
             Event::Called(called) => format!("called {}", called.outcome.as_str()),
             Event::NotCalled { reason, .. } => format!("not called {reason}"),
+            Event::TriedAgain { because: TriedAgain::Retry, .. } => "retried".to_owned(),
+            Event::TriedAgain { because: TriedAgain::Hedge, .. } => "hedged".to_owned(),
+            Event::GaveUp { why, .. } => format!("gave up {}", why.as_str()),
             Event::Late { .. } => "late".to_owned(),
             Event::RanOn { .. } => "ran on".to_owned(),
             Event::Detached { .. } => "detached".to_owned(),
+            Event::Keyed { what, .. } => what.to_string(),
             Event::Panicked { .. } => "panicked".to_owned(),
         };
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(kind).or_default() += 1;

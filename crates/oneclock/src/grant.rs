@@ -6,6 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use oneclock_core::retry::Attempt;
 use oneclock_core::{Ask, Bound, Budget, Ending, Ledger, Name, Outcome, Reason, Refused, Stage, Tick};
 
 use crate::call::Call;
@@ -31,6 +32,7 @@ pub struct Grant<'a> {
     operation: &'a Operation,
     name: Name,
     ask: Ask,
+    attempt: Option<Attempt>,
 }
 
 /// A child was not begun, because it could not have been useful. Nothing was sent.
@@ -92,7 +94,7 @@ pub enum Stopped {
 impl Operation {
     /// Asks for time for a child called `name`. See [`Grant`].
     pub fn grant(&self, name: impl Into<Name>) -> Grant<'_> {
-        Grant { operation: self, name: name.into(), ask: Ask::new() }
+        Grant { operation: self, name: name.into(), ask: Ask::new(), attempt: None }
     }
 }
 
@@ -123,6 +125,12 @@ impl<'a> Grant<'a> {
         self
     }
 
+    /// It is this attempt of a call that is tried several times, and spends no more than that. For drivers.
+    pub fn attempt(mut self, attempt: Attempt) -> Self {
+        self.attempt = Some(attempt);
+        self
+    }
+
     /// What this child may spend, for a client that takes only a duration.
     ///
     /// # Errors
@@ -148,7 +156,9 @@ impl<'a> Grant<'a> {
     /// [`NotBegun`], if there is too little time.
     pub fn call(self) -> Result<Call, NotBegun> {
         let (budget, now) = self.decide()?;
-        Ok(Call::begin(self.operation.clone(), self.name, budget, now))
+        let before = self.attempt.map_or(0, |attempt| attempt.number.saturating_sub(1));
+        let attempt = self.operation.attempt().saturating_add(before);
+        Ok(Call::begin(self.operation.clone(), self.name, budget, now, attempt))
     }
 
     /// Runs what `work` makes of the child operation until it is done or its time is up.
@@ -193,7 +203,7 @@ impl<'a> Grant<'a> {
         let why = match self.operation.over_at(now) {
             Some(ending) => WhyNot::Ended(ending),
             None => match self.ask.of(self.operation.budget(), now) {
-                Ok(budget) => return Ok((budget, now)),
+                Ok(budget) => return Ok((self.attempt.map_or(budget, |one| budget.shortened(one.budget)), now)),
                 Err(refused) => WhyNot::Refused(refused),
             },
         };

@@ -26,10 +26,12 @@ pub mod events;
 mod fan_out;
 mod finish;
 mod grant;
+mod hedge;
 mod on_end;
 pub mod operation;
 #[cfg(all(feature = "process", unix))]
 mod process;
+mod retry;
 mod run;
 mod scope;
 mod shutdown;
@@ -43,10 +45,12 @@ pub use chain::{reason_in, stopped_in};
 pub use fan_out::{FanOut, Joined, Missing, Optional, PartFailed, Required};
 pub use finish::Unfinished;
 pub use grant::{Grant, NotBegun, Standing, Stopped, WhyNot};
+pub use hedge::hedge;
 pub use on_end::OnEnd;
 pub use operation::{Driver, Operation, Polling, live_operations};
 #[cfg(all(feature = "process", unix))]
 pub use process::ProcessFailed;
+pub use retry::{AttemptFailed, Driven, GaveUp, HasOutcome, Known, Retries, RetriesBuilder, retry};
 pub use run::{EndOf, Ended, Run};
 pub use scope::Scoped;
 pub use shutdown::Shutdown;

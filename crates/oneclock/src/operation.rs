@@ -8,7 +8,7 @@ mod inner;
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -77,6 +77,7 @@ pub enum Kind {
 pub(crate) struct Context {
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) shutdown: Option<Shutdown>,
+    pub(crate) attempts_before: u32, // of the request that all this is for, by the hop above
 }
 
 pub(crate) struct Inner {
@@ -94,6 +95,7 @@ pub(crate) struct Inner {
     unfinished: AtomicBool,                // whether its last `run` was dropped before its end
     panicked: AtomicBool,                  // whether a panic unwound through its work
     left: OnceLock<Mutex<Vec<Arc<Hook>>>>, // hooks that were cut off with its work: due if it ends early
+    gave_up_after: AtomicU32,              // attempts that a call of it made in vain, or a hop below; 0: none did
     told_when_over: AtomicBool,            // whether somebody waits on its token, or it is over
     told: AtomicBool,                      // whether its event was sent
 }
@@ -142,6 +144,7 @@ impl Operation {
         let context = Context {
             observer: observer.or_else(|| outer?.observer.clone()),
             shutdown: shutdown.or_else(|| outer?.shutdown.as_ref()).cloned(),
+            attempts_before: outer.map_or(0, |outer| outer.attempts_before),
         };
         let parts = Parts { name, kind: Kind::Request, began, budget, parent: within, context, driven: true };
         Driver::of(Self::new(parts))
@@ -257,6 +260,7 @@ impl Operation {
             unfinished: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
             left: OnceLock::new(),
+            gave_up_after: AtomicU32::new(0),
             told_when_over: AtomicBool::new(false),
             told: AtomicBool::new(false),
         }))
@@ -322,6 +326,26 @@ impl Operation {
     /// The operation that this one is a part of.
     pub fn parent(&self) -> Option<&Operation> {
         self.0.parent.as_ref()
+    }
+
+    /// Which attempt of the hop above the request is that all this is for; one for the first, and where there is no request.
+    /// What serves a retry retries nothing itself (contract R9).
+    pub fn attempt(&self) -> u32 {
+        self.0.context.attempts_before.saturating_add(1)
+    }
+
+    /// How many attempts a call of it, or of a part of it, or a hop below, made before giving up; `None` if none did. The
+    /// answer tells callers inside the trust boundary, so that they do not multiply (contract R9).
+    pub fn gave_up_after(&self) -> Option<u32> {
+        let attempts = self.0.gave_up_after.load(Ordering::Relaxed);
+        (attempts > 0).then_some(attempts)
+    }
+
+    /// A call of it, or a hop below, gave up after so many attempts. For drivers.
+    pub fn set_gave_up_after(&self, attempts: u32) {
+        for inner in std::iter::once(&*self.0).chain(self.0.above()) {
+            inner.gave_up_after.fetch_max(attempts, Ordering::Relaxed);
+        }
     }
 
     /// Whether it ended early or its deadline is past. False for one whose work is done. Cheap: for loops, use

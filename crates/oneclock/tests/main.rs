@@ -23,6 +23,8 @@ mod fan_out;
 mod finish;
 #[path = "main/grant.rs"]
 mod grant;
+#[path = "main/hedge.rs"]
+mod hedge;
 #[path = "main/on_end.rs"]
 mod on_end;
 #[path = "main/operation.rs"]
@@ -30,9 +32,13 @@ mod operation;
 #[cfg(all(feature = "process", unix))]
 #[path = "main/process.rs"]
 mod process;
+#[path = "main/retry.rs"]
+mod retry;
 #[path = "main/run.rs"]
 mod run;
 #[path = "main/shutdown.rs"]
 mod shutdown;
 #[path = "main/spawn.rs"]
 mod spawn;
+#[path = "main/storm.rs"]
+mod storm;

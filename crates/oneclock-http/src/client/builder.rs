@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
+use oneclock_core::retry::RetryPolicy;
 use oneclock_core::wire::Conventions;
 use oneclock_core::{Name, Refused, Trust};
 
@@ -161,6 +162,22 @@ impl ClientBuilder {
     /// What a call does where no operation is current (contract C6).
     pub fn without_operation(mut self, without: WithoutOperation) -> Self {
         self.destination = self.destination.without_operation(without);
+        self
+    }
+
+    /// How calls are tried again, each attempt as a call of its own; without a policy they are not. The cap bounds all
+    /// attempts and waits of one call together.
+    ///
+    /// ```
+    /// # use {oneclock_core::retry::RetryPolicy, oneclock_http::Client, std::time::Duration};
+    /// let policy = RetryPolicy::new().attempts(3).per_try(Duration::from_millis(100)).build()?;
+    /// let inventory = Client::builder("inventory", "http://inventory:8080").retry(policy).build()?;
+    /// // At any time, for as long as the other side is in trouble:
+    /// inventory.destination().retries().inspect(|retries| retries.switch_off());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.destination = self.destination.retry(policy);
         self
     }
 

@@ -3,7 +3,8 @@
 //! Decides the order of one call: begin it from its operation, wait for a turn, take a kept connection or open one, and
 //! only then, right before the head is handed over, write how much is left (contract E4). Each step is a stage in the
 //! ledger, spends the same budget and is cut off by it (invariant I4). What the answer or the failure means is
-//! [`Destination`]'s decision. Deliberately absent: redirects, retries of what may have been sent, TLS.
+//! [`Destination`]'s decision. Deliberately absent: redirects, TLS. A call is tried again
+//! only by the policy of its destination; hyper does not do it on its own.
 //!
 //! | when | what happens | outcome |
 //! |---|---|---|
@@ -40,12 +41,14 @@ use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use oneclock::{Call, Ended, NotBegun, Operation};
 use oneclock_core::effect::Seen;
+use oneclock_core::retry::Attempt;
 use oneclock_core::{Name, Outcome, Stage};
 use tokio::net::TcpStream;
 
 use crate::body::{BoundedBody, BoxError};
 use crate::destination::Destination;
 use crate::error::{CallError, seen_in};
+use crate::retry;
 use head::Base;
 use pool::{Exchanged, Line, NoStream, Pool, Stream, Turn};
 use upload::{Lease, Progress, Sending};
@@ -235,8 +238,34 @@ impl Inner {
         B: Body + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let mut call = self.destination.begin(operation)?;
-        let (mut head, body) = match request(&self.base) {
+        match (self.destination.retries(), request(&self.base)) {
+            // A layer of ours around this may have begun an attempt already.
+            (Some(retries), Ok(request)) if request.extensions().get::<Attempt>().is_none() => {
+                let operation = self.destination.operation(operation)?;
+                let by = operation.clone();
+                let send = |attempt, request| self.attempt(Some(by.clone()), Some(attempt), Ok(request));
+                Box::pin(retry::drive(&self.destination, retries, operation, request, send)).await
+            }
+            (_, request) => {
+                let attempt = request.as_ref().ok().and_then(|request| request.extensions().get().copied());
+                self.attempt(operation, attempt, request).await
+            }
+        }
+    }
+
+    /// One call, which may be one attempt of several.
+    async fn attempt<B>(
+        &self,
+        operation: Option<Operation>,
+        attempt: Option<Attempt>,
+        request: Result<Request<B>, NotARequest>,
+    ) -> Result<Answer, CallError>
+    where
+        B: Body + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let mut call = self.destination.begin_attempt(operation, attempt)?;
+        let (mut head, body) = match request {
             Ok(request) => request.into_parts(),
             Err(refused) => return Err(self.destination.failed(call, Seen::RefusedHere, refused)),
         };
@@ -288,6 +317,9 @@ impl Inner {
                 Some(unsent) if reused && kept_may_do => {
                     kept_may_do = false;
                     request = unsent;
+                    if let Some(retries) = self.destination.retries() {
+                        retries.tokens().charge(); // all the same it is one more for the far side (contract R9)
+                    }
                 }
                 Some(_unsent) => return Err(Fault::Failed(Seen::NoConnection, failed.into_error().into())),
                 None => {

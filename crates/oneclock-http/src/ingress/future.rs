@@ -20,6 +20,7 @@ use tower_service::Service;
 use crate::body::{BoundedBody, BoxError};
 use crate::names;
 use crate::problem::Problem;
+use crate::retry::judge;
 use crate::upload::{Upload, Waits};
 
 pin_project! {
@@ -151,7 +152,10 @@ where
                 this.end.set(None);
                 let Some(driver) = this.driver.take() else { return Poll::Pending };
                 Poll::Ready(match result {
-                    Ok(response) => Ok(this.answering.deliver(response, driver, uploading, cx)),
+                    Ok(response) => {
+                        let response = this.answering.deliver(response, driver, uploading, cx);
+                        Ok(this.answering.marked(&operation, response))
+                    }
                     Err(error) => {
                         driver.operation().end(Cause::CalledOff); // unless it had ended already: the work was not done
                         driver.finish();
@@ -182,7 +186,8 @@ where
         // The handler goes first, so that its guards close what they opened before the ledger is read.
         operation.sync_scope(|| this.work.set(Work::Over));
         let Some(driver) = this.driver.take() else { return Poll::Pending };
-        Poll::Ready(Ok(this.answering.ended(&driver, ending, progress).map(BoundedBody::whole)))
+        let answer = this.answering.ended(&driver, ending, progress);
+        Poll::Ready(Ok(this.answering.marked(&operation, answer).map(BoundedBody::whole)))
     }
 }
 
@@ -320,6 +325,13 @@ impl Answering {
         head.extensions.extend(written.extensions);
         head.status = written.status;
         Response::from_parts(head, body)
+    }
+
+    /// Tells a trusted caller if trying again would only repeat what was tried here or below (contract R9).
+    fn marked<A>(self, operation: &Operation, mut response: Response<A>) -> Response<A> {
+        let status = response.status().as_u16();
+        judge::mark_answer(response.headers_mut(), status, operation.gave_up_after(), self.trust);
+        response
     }
 
     /// The end came first.

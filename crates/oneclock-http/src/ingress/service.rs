@@ -80,7 +80,8 @@ where
 
         let within = Operation::current(); // an outer layer decided already, or a caller in this process: only shorten
         let name = config.policy.name().clone();
-        let driver = Operation::arrive(name, arrived, accepted.budget, within, shutdown, config.observer.clone());
+        let driver = Operation::arrive(name, arrived, accepted.budget, within, shutdown, config.observer.clone())
+            .serving_attempt(said.attempt);
         let operation = driver.operation();
         if operation.is_observed() {
             operation.tell(&Event::Arrived(&Arrived::new(operation, &accepted)));

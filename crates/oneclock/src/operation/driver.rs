@@ -4,6 +4,7 @@
 //! (contract X4), and the one event of the end is sent when it goes.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use oneclock_core::Tick;
@@ -36,6 +37,16 @@ impl Driver {
     /// The operation.
     pub fn operation(&self) -> &Operation {
         &self.operation
+    }
+
+    /// The same, for a request that is attempt `attempt` of the hop above: nothing of it is retried here if that is not the
+    /// first (contract R9). Call it before the operation is cloned; later it has no effect.
+    pub fn serving_attempt(mut self, attempt: u32) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.operation.0) {
+            let before = attempt.saturating_sub(1);
+            inner.context.attempts_before = inner.context.attempts_before.max(before);
+        }
+        self
     }
 
     /// Ends the operation as its drop would, but tells nobody yet: drop what works for it, then the driver, so that the

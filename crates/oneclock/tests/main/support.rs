@@ -19,6 +19,8 @@ pub(crate) enum Told {
     Ended { name: String, kind: Kind, parent: Option<String>, ending: Option<Ending> },
     Called { call: String, ending: Option<Ending>, outcome: Outcome },
     NotCalled { call: String, reason: Reason },
+    TriedAgain { call: String, attempt: u32 },
+    GaveUp { call: String, attempts: u32, why: &'static str },
     Late { by: Duration },
     RanOn { operation: String, work: String, because: RanOn, for_: Duration },
     Detached { from: String, operation: String, reason: String },
@@ -42,6 +44,10 @@ impl Observer for Recorder {
                 Told::Called { call: called.call.to_string(), ending: called.ending, outcome: called.outcome }
             }
             Event::NotCalled { call, reason, .. } => Told::NotCalled { call: call.to_string(), reason: *reason },
+            Event::TriedAgain { call, attempt, .. } => Told::TriedAgain { call: call.to_string(), attempt: *attempt },
+            Event::GaveUp { call, attempts, why, .. } => {
+                Told::GaveUp { call: call.to_string(), attempts: *attempts, why: why.as_str() }
+            }
             Event::Late { by, .. } => Told::Late { by: *by },
             Event::RanOn { operation, work, because, for_ } => {
                 Told::RanOn { operation: operation.to_string(), work: work.to_string(), because: *because, for_: *for_ }
