@@ -26,20 +26,22 @@
 //! cannot. Under `axum::serve` deadlines hold too, but a peer that stops reading keeps its socket.
 
 mod layer;
+mod or_problem;
 
 use std::borrow::Cow;
 use std::convert::Infallible;
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts, OptionalFromRequestParts};
-use axum::http::StatusCode;
+use axum::extract::{FromRequestParts, MatchedPath, OptionalFromRequestParts};
 use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use oneclock::{Ended, Missing, NotBegun, PartFailed, Stopped, TaskFailed, TooLate, Unfinished};
 use oneclock_core::Reason;
 use oneclock_http::{BoxError, NotCollected, NotSuccessful};
 
 pub use layer::{AxumBody, ClockLayer};
+pub use or_problem::OrProblem;
 // What a service needs beside this crate, so that it can depend on this one alone.
 pub use oneclock::{Operation, Shutdown};
 pub use oneclock_core::ingress::{OnMalformed, PolicyError};
@@ -50,7 +52,7 @@ pub use oneclock_http::{CallError, Client, collect, collect_json, serve, success
 /// The operation of this request.
 ///
 /// Under a [`ClockLayer`] it is the layer's. On a route that no layer covers there is none, and the request is
-/// answered with 500: a handler that asked for its operation must not run without a deadline.
+/// answered with 500: a handler that asked for its operation must not run without a deadline. What is missing is logged.
 ///
 /// ```
 /// # use oneclock_axum::Op;
@@ -61,20 +63,27 @@ pub use oneclock_http::{CallError, Client, collect, collect_json, serve, success
 #[derive(Clone, Debug)]
 pub struct Op(pub Operation);
 
-/// A [`oneclock_http::Problem`] as axum's response. Handlers return it as their error; whatever stopped their work turns
-/// into it with `?`.
+/// A [`oneclock_http::Problem`] as axum's response. Handlers return it as their error. This workspace's own errors of calls,
+/// parts and tasks turn into it with `?`; those of databases and caches, and any other, with
+/// [`or_problem`](OrProblem::or_problem)`()?`.
 ///
 /// The ingress layer writes it for the caller that asked: briefly for outsiders, in full inside the trust boundary.
 #[derive(Clone, Debug)]
 pub struct Problem(pub oneclock_http::Problem);
 
-/// No layer covers this route.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
+/// No layer covers this route. As a response it is a 500, whose reason is logged at level error.
+#[derive(Clone, Debug, thiserror::Error)]
 #[error(
-    "no operation: no layer covers this route; add `.layer(policy.layer())` after the routes it is for (axum applies \
-     a layer to the routes and the fallback that were added before it)"
+    "no operation: no layer covers {method} {route}; add `.layer(policy.layer())` after the routes it is for (axum \
+     applies a layer to the routes and the fallback that were added before it)"
 )]
-pub struct NoOperation;
+#[non_exhaustive]
+pub struct NoOperation {
+    /// The method of the request.
+    pub method: Method,
+    /// The route that matched, else the path of the request.
+    pub route: String,
+}
 
 /// Makes axum layers of policies.
 pub trait PolicyExt {
@@ -96,7 +105,11 @@ impl<S: Sync> FromRequestParts<S> for Op {
     type Rejection = NoOperation;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NoOperation> {
-        oneclock_http::Destination::operation_of(&parts.extensions).map(Self).ok_or(NoOperation)
+        oneclock_http::Destination::operation_of(&parts.extensions).map(Self).ok_or_else(|| {
+            let matched = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
+            let route = matched.unwrap_or_else(|| parts.uri.path()).to_owned();
+            NoOperation { method: parts.method.clone(), route }
+        })
     }
 }
 
@@ -133,7 +146,10 @@ impl Problem {
 
     /// The problem of any error: see [`oneclock_http::Problem::of`]. For `map_err(Problem::of)?`.
     pub fn of(error: impl Into<BoxError>) -> Self {
-        Self(oneclock_http::Problem::of(error))
+        match error.into().downcast::<Self>() {
+            Ok(problem) => *problem,
+            Err(error) => Self(oneclock_http::Problem::of(error)),
+        }
     }
 
     /// A problem of the service's own making: see [`oneclock_http::Problem::with_status`].
@@ -145,6 +161,23 @@ impl Problem {
     #[must_use]
     pub fn detail(self, detail: impl Into<String>) -> Self {
         Self(self.0.detail(detail))
+    }
+
+    /// From a handler that did nothing, and knows it: see [`oneclock_http::Problem::nothing_happened`]. Under an idempotency
+    /// layer the next request with the key then runs.
+    ///
+    /// ```
+    /// # use oneclock_axum::Problem;
+    /// # async fn reserve() -> std::io::Result<()> { Ok(()) }
+    /// async fn place() -> Result<&'static str, Problem> {
+    ///     // The first thing it does, so a failure here leaves nothing behind.
+    ///     reserve().await.map_err(|error| Problem::of(error).nothing_happened())?;
+    ///     Ok("placed")
+    /// }
+    /// ```
+    #[must_use]
+    pub fn nothing_happened(self) -> Self {
+        Self(self.0.nothing_happened())
     }
 }
 

@@ -93,6 +93,24 @@ pub const fn outcome(seen: Seen, reads_only: bool) -> Outcome {
     }
 }
 
+/// What is known of the far side, from what was seen of a call with this effect.
+///
+/// One difference to [`outcome`]: to a call with a key, 409 says that its first attempt is still at work, or that nobody
+/// knows what became of that (contract M7). Neither is a definite error.
+///
+/// ```
+/// # use oneclock_core::{effect::*, Stage};
+/// let conflict = Seen::Answer { status: 409, reason: None };
+/// assert_eq!(outcome_of(&Effect::Keyed("tap-7".into()), conflict), Outcome::Unknown { stage: Stage::Wait });
+/// assert_eq!(outcome_of(&Effect::Once, conflict), Outcome::Failed);
+/// ```
+pub const fn outcome_of(effect: &Effect, seen: Seen) -> Outcome {
+    match (effect, seen) {
+        (Effect::Keyed(_), Seen::Answer { status: 409, .. }) => Outcome::Unknown { stage: Stage::Wait },
+        _ => outcome(seen, matches!(effect, Effect::ReadOnly)),
+    }
+}
+
 /// What is known of a whole operation that was cut off, whose last known place was `stage`: that it may have happened.
 ///
 /// The stage of one call is proof, see [`outcome`]; that of an operation is only where one of its parts was, and says

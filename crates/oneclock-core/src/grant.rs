@@ -32,6 +32,7 @@ pub const DEFAULT_MIN_USEFUL: Duration = Duration::from_millis(5);
 pub struct Ask {
     cap: Option<Duration>, // None asks for all that the parent has left, which is finite
     reserve: Duration,
+    way_home: Duration,
     min_useful: Duration,
 }
 
@@ -81,7 +82,7 @@ pub enum Refused {
 impl Ask {
     /// All that the parent has left, if that is at least [`DEFAULT_MIN_USEFUL`].
     pub const fn new() -> Self {
-        Self { cap: None, reserve: Duration::ZERO, min_useful: DEFAULT_MIN_USEFUL }
+        Self { cap: None, reserve: Duration::ZERO, way_home: Duration::ZERO, min_useful: DEFAULT_MIN_USEFUL }
     }
 
     /// At most `cap`. A second cap can only shorten the first.
@@ -95,6 +96,26 @@ impl Ask {
     #[must_use]
     pub const fn reserve(mut self, reserve: Duration) -> Self {
         self.reserve = reserve;
+        self
+    }
+
+    /// What the child keeps back so that what it finds out at its end still reaches its parent: an eighth of what would be left
+    /// beyond the least useful, and at most this. It never makes a child refused, it is part of a larger
+    /// [`reserve`](Self::reserve), and a cap that leaves as much is not shortened.
+    ///
+    /// ```
+    /// # use oneclock_core::{grant::*, BoundBy, Tick}; use std::time::Duration;
+    /// # fn ms(n: u64) -> Duration { Duration::from_millis(n) }
+    /// let (now, ask) = (Tick::from_nanos(0), Ask::new().way_home(ms(25)));
+    /// let granted = |left| ask.of(Budget::begin(BoundBy::Caller, left, now), now).map(|budget| budget.bound.limit);
+    /// assert_eq!(granted(ms(800))?, ms(775));
+    /// assert_eq!(granted(ms(85))?, ms(75));
+    /// assert_eq!(granted(ms(5))?, ms(5));
+    /// # Ok::<(), Refused>(())
+    /// ```
+    #[must_use]
+    pub const fn way_home(mut self, at_most: Duration) -> Self {
+        self.way_home = at_most;
         self
     }
 
@@ -138,7 +159,9 @@ impl Ask {
     /// [`Refused`], and nothing was begun.
     pub fn of(self, parent: Budget, now: Tick) -> Result<Budget, Refused> {
         self.check()?;
-        let most = parent.deadline.less(self.reserve);
+        let beyond = parent.deadline.remaining(now).saturating_sub(self.min_useful);
+        let way_home = self.way_home.min(beyond / 8);
+        let most = parent.deadline.less(self.reserve.max(way_home));
         let remaining = most.remaining(now);
         let bound = parent.bound;
         if parent.deadline.is_past(now) {
@@ -155,6 +178,13 @@ impl Ask {
             _ => Budget { deadline: most, bound: Bound { by: parent.bound.by, limit: remaining } },
         })
     }
+}
+
+/// How long a driver waits after the end of a call for what the far side says of it, if that could be `at_most`: less than
+/// the call's operation has `left`, since what comes after its end reaches nobody. Where nothing is left whoever waits has a
+/// reason of his own.
+pub fn settling(at_most: Duration, left: Duration) -> Duration {
+    if left.is_zero() { at_most } else { at_most.min(left / 4 * 3) }
 }
 
 impl Default for Ask {
@@ -250,6 +280,24 @@ mod tests {
     }
 
     #[test]
+    fn c1_the_way_home_is_kept_and_refuses_nobody() {
+        let ask = Ask::new().way_home(ms(25));
+        grants(ask, ms(800), Ok((ms(775), BoundBy::Caller)));
+        grants(ask.cap(ms(300)), ms(800), Ok((ms(300), BoundBy::Cap)));
+        grants(ask.cap(ms(790)), ms(800), Ok((ms(775), BoundBy::Caller)));
+        grants(ask.reserve(ms(100)), ms(800), Ok((ms(700), BoundBy::Caller)));
+        grants(ask, ms(5), Ok((ms(5), BoundBy::Caller)));
+        grants(ask, ms(4), Err("4ms left, 5ms is the least that is useful (bound: caller 4ms)"));
+    }
+
+    #[test]
+    fn what_is_found_out_comes_before_the_end() {
+        assert_eq!(settling(ms(25), ms(800)), ms(25));
+        assert_eq!(settling(ms(25), ms(24)), ms(18));
+        assert_eq!(settling(ms(25), ms(0)), ms(25), "the operation is over, and somebody waits all the same");
+    }
+
+    #[test]
     fn e3_nothing_left_is_refused() {
         grants(Ask::new(), ms(0), Err("no time left (bound: caller 0ns)"));
         grants(
@@ -274,7 +322,7 @@ mod tests {
             let root = parent(ms(root_ms), now);
             let mut budget = root;
             for (cap, reserve, min_useful, passes) in links {
-                let mut ask = Ask::new().reserve(ms(reserve)).min_useful(ms(min_useful));
+                let mut ask = Ask::new().reserve(ms(reserve)).way_home(ms(25)).min_useful(ms(min_useful));
                 if let Some(cap) = cap { ask = ask.cap(ms(cap)); }
                 let Ok(next) = ask.of(budget, now) else { break };
                 prop_assert!(next.deadline <= budget.deadline);

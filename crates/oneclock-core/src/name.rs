@@ -25,6 +25,18 @@ enum Repr {
     Shared(Arc<str>),
 }
 
+/// Who called what, as an error says it. A part that calls what it is named after is one hop, not two.
+///
+/// ```
+/// # use oneclock_core::{Name, name::Hop};
+/// let (order, pricing) = (Name::from("order"), Name::from("pricing"));
+/// assert_eq!(Hop(&order, Some(&pricing)).to_string(), "order → pricing");
+/// assert_eq!(Hop(&pricing, Some(&pricing)).to_string(), "pricing");
+/// assert_eq!(Hop(&order, None).to_string(), "order");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop<'a>(pub &'a Name, pub Option<&'a Name>);
+
 impl Name {
     /// A name known when the program was compiled.
     pub const fn literal(name: &'static str) -> Self {
@@ -132,5 +144,14 @@ impl fmt::Debug for Name {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for Hop<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1.filter(|call| *call != self.0) {
+            Some(call) => write!(f, "{} → {call}", self.0),
+            None => self.0.fmt(f),
+        }
     }
 }

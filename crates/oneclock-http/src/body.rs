@@ -16,7 +16,8 @@ use bytes::{Buf, Bytes};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use oneclock::{Call, Driver, EndOf, Operation, clock};
-use oneclock_core::{Cause, Deadline, Ending, Name, Outcome, Tick};
+use oneclock_core::name::Hop;
+use oneclock_core::{Cause, Deadline, Ending, Name, Outcome, Stage, Tick};
 use tokio::time::Sleep;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -134,6 +135,7 @@ where
             driver.finish_at(now);
             return Self { source: Source::Here(producer), owner: None, stream: Stream::No };
         }
+        driver.operation().set_stage(Stage::Body); // the head is out
         match Exchange::current() {
             Some(exchange) => {
                 let turn = exchange.answering(driver.operation());
@@ -176,7 +178,7 @@ where
             call.close_at(outcome, now);
             return Self { source: Source::Here(producer), owner: None, stream: Stream::No };
         }
-        call.enter_at(oneclock_core::Stage::Body, now);
+        call.enter_at(Stage::Body, now);
         let end = EndOf::or_at(call.operation().clone(), call.deadline());
         let owner = Some(Owner::Answer { call: Box::new(call), outcome });
         Self { source: Source::watched(producer, end), owner, stream: Stream::No }
@@ -250,7 +252,12 @@ where
         };
         this.stream.went_on();
         match &frame {
-            Some(Ok(_)) if !over => {}
+            // A call that made this piece may have said otherwise. What follows is the peer's to take.
+            Some(Ok(_)) if !over => {
+                if let Some(owner) = &this.owner {
+                    owner.in_body();
+                }
+            }
             Some(Ok(_)) => this.finish(),
             None => match this.owner.as_ref().and_then(Owner::ending) {
                 // A watcher was here: what looks like an end is none.
@@ -506,6 +513,13 @@ impl Owner {
         }
     }
 
+    /// A piece was handed over, and more follows.
+    fn in_body(&self) {
+        if let Self::Response { driver, .. } = self {
+            driver.operation().set_stage(Stage::Body);
+        }
+    }
+
     fn finish(self) {
         match self {
             Self::Response { driver, exchange } => {
@@ -566,7 +580,10 @@ impl BodyCutOff {
 impl fmt::Display for BodyCutOff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.call {
-            Some(call) => write!(f, "{} → {call}: the answer's body was cut off: {}", self.operation, self.ending)?,
+            Some(call) => {
+                let hop = Hop(&self.operation, Some(call));
+                write!(f, "{hop}: the answer's body was cut off: {}", self.ending)?;
+            }
             None => write!(f, "{}: the body was cut off: {}", self.operation, self.ending)?,
         }
         match &self.hint {

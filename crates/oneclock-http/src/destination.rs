@@ -5,14 +5,13 @@
 //! answer. Contract C1, C5, C6, E2 to E7, R8, X2.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::task::Context;
 use std::time::Duration;
 
 use http::{Extensions, HeaderMap, Method, Response};
 use http_body::Body;
-use oneclock::events::{self, Event};
-use oneclock::{Call, NotBegun, Operation, Retries, WhyNot, clock};
+use oneclock::{Call, NotBegun, Operation, Retries, WhyNot, WithoutOperation, clock};
 use oneclock_core::effect::{self, Seen};
 use oneclock_core::retry::{Attempt, RetryPolicy};
 use oneclock_core::wire::{Conventions, writes};
@@ -23,12 +22,6 @@ use crate::error::{CallError, CallFailed};
 use crate::fields::Fields;
 use crate::names;
 use crate::retry::judge;
-
-/// The most that a call may spend where neither its destination's cap nor an operation says how much.
-pub const DEFAULT_CAP: Duration = Duration::from_secs(10);
-
-/// What errors and events call the operation of a call that has none.
-const NO_OPERATION: Name = Name::literal("(no operation)");
 
 /// Something we call. Cheap to clone. It holds limits, not deadlines: those are made per call (contract C5).
 ///
@@ -60,18 +53,6 @@ struct Rules {
 #[derive(Clone, Debug)]
 #[must_use = "a destination is made by `build`"]
 pub struct DestinationBuilder(Rules, Option<RetryPolicy>);
-
-/// What a call does where no operation is current (contract C6). Never unlimited: the cap holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WithoutOperation {
-    /// It is refused.
-    Require,
-    /// It gets the destination's cap, and a warning is logged.
-    #[default]
-    Warn,
-    /// It gets the destination's cap.
-    Ignore,
-}
 
 // === Destination ===
 
@@ -246,25 +227,8 @@ impl Destination {
     }
 
     fn operation_of_its_own(&self) -> Result<Operation, NotBegun> {
-        match self.0.without_operation {
-            WithoutOperation::Ignore => {}
-            WithoutOperation::Warn => {
-                if !self.0.warned.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(
-                        destination = %self.0.name,
-                        "no operation is current: the call gets only its destination's cap; run it in Operation::scope \
-                         (said once for each destination)"
-                    );
-                }
-            }
-            WithoutOperation::Require => {
-                let not_begun = NotBegun::without_operation(NO_OPERATION, self.0.name.clone());
-                let (operation, call, reason) = (&not_begun.operation, &not_begun.call, not_begun.reason());
-                events::send(None, &Event::NotCalled { operation, call, reason });
-                return Err(not_begun);
-            }
-        }
-        Ok(Operation::begin(NO_OPERATION, self.0.ask.cap_value().unwrap_or(DEFAULT_CAP)))
+        let Rules { name, ask, without_operation, warned, .. } = &*self.0;
+        without_operation.operation(name, ask.cap_value(), warned)
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 
 use oneclock::{Ended, HasOutcome, NotBegun, Stopped};
 use oneclock_core::effect::Seen;
+use oneclock_core::name::Hop;
 use oneclock_core::retry::{Stop, Tried};
 use oneclock_core::{Name, Outcome, Reason, Stage};
 
@@ -147,7 +148,7 @@ impl From<NotBegun> for CallError {
 
 impl fmt::Display for CallFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} → {} failed, outcome: {}", self.operation, self.call, self.outcome)
+        write!(f, "{} failed, outcome: {}", Hop(&self.operation, Some(&self.call)), self.outcome)
     }
 }
 

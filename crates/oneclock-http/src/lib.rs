@@ -29,12 +29,13 @@ pub use client::{
     Answer, Client, ClientBuilder, ClientFuture, NotAClient, NotARequest, NotCollected, NotSuccessful, Received,
     collect, collect_json, successful,
 };
-pub use destination::{DEFAULT_CAP, Destination, DestinationBuilder, WithoutOperation};
+pub use destination::{Destination, DestinationBuilder};
 pub use egress::{Egress, EgressFuture, EgressLayer};
 pub use error::{CallError, CallFailed, CallGaveUp, is_refused_stream};
 pub use exchange::{Exchange, Guarded};
 pub use ingress::{Ingress, IngressFuture, IngressLayer};
-pub use problem::{Problem, ledger_json};
+pub use oneclock::{DEFAULT_CAP, WithoutOperation};
+pub use problem::{NothingHappened, Problem, ledger_json};
 pub use retry::{AnswerGivenUp, Replay, Retry, RetryFuture, RetryLayer};
 pub use serve::{Listener, Serve, ServeLimits, Watched, serve};
 pub use upload::Upload;

@@ -10,7 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};
-use oneclock::{Ended, Missing, NotBegun, PartFailed, Stopped, TaskFailed, TooLate, Unfinished, reason_in, stopped_in};
+use oneclock::{
+    Ended, Missing, NotBegun, Operation, PartFailed, Stopped, TaskFailed, TooLate, Unfinished, not_connected_in,
+    reason_in, stopped_in,
+};
 use oneclock_core::ingress::RefusedAtIngress;
 use oneclock_core::ledger::{EntryId, Ledger};
 use oneclock_core::{Bound, Outcome, Reason, Stage, Tick, Trust};
@@ -39,8 +42,23 @@ pub struct Problem {
     elapsed: Option<Duration>,
     remaining: Option<Duration>,
     outcome: Option<Outcome>,
+    nothing: Option<NothingHappened>,
     ledger: Option<(Box<Ledger>, Tick)>,
 }
+
+/// In the extensions of an answer: the handler's word that it did nothing, so that the request may run again (contract M4).
+///
+/// For what can prove it: its transaction was rolled back, or it refused before the first effect. Without it an answer of 500
+/// and above leaves open what was done. [`Problem::nothing_happened`] puts it there; an answer that is no problem gets it by
+/// hand:
+///
+/// ```
+/// # use oneclock_http::NothingHappened;
+/// let mut answer = http::Response::builder().status(503).body("no stock service").unwrap();
+/// answer.extensions_mut().insert(NothingHappened); // asked before anything was charged
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NothingHappened;
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -68,6 +86,7 @@ impl Problem {
             elapsed: None,
             remaining: None,
             outcome: None,
+            nothing: None,
             ledger: None,
         }
     }
@@ -97,8 +116,23 @@ impl Problem {
         }
     }
 
-    /// Our own mistake: 500, and no word about it to outsiders.
+    /// Something we need could not be reached: 503. Nothing was sent to it, and it may be there again in a moment.
+    pub fn not_connected() -> Self {
+        Self {
+            word: Some("not_connected"),
+            title: "something this service depends on cannot be reached".into(),
+            status: 503,
+            outcome: Some(Outcome::NotSent),
+            ..Self::call_failed()
+        }
+    }
+
+    /// Our own mistake: 500, and no word about it to outsiders. So it is logged here, at level error, with its causes and
+    /// the current operation.
     pub fn internal(error: &dyn std::error::Error) -> Self {
+        let current = Operation::current();
+        let operation = current.as_ref().map(|operation| tracing::field::display(operation.name()));
+        tracing::error!(operation, error = %chain(error), "this service failed, which is answered with status 500");
         Self {
             word: Some("internal"),
             title: "this service failed".into(),
@@ -111,7 +145,8 @@ impl Problem {
     }
 
     /// The problem of any error: its own words where something in its source chain was stopped by a budget, 504 where a
-    /// call was answered 504, 502 where it failed otherwise, else 500 with no word about it to outsiders.
+    /// call was answered 504, 502 where it failed otherwise, 503 where there was no connection to a database or a cache
+    /// ([`NotConnected`](oneclock::NotConnected)), else 500 with no word about it to outsiders.
     ///
     /// ```
     /// # use oneclock_http::Problem;
@@ -123,8 +158,11 @@ impl Problem {
     }
 
     fn of_error(error: &(dyn std::error::Error + 'static)) -> Self {
+        if let Some(problem) = error.downcast_ref::<Self>() {
+            return problem.clone();
+        }
         if let Some(problem) = find::<Self>(error) {
-            return problem.clone(); // a step or a part said it in these words already
+            return problem.of_a_part(); // a step or a part said it in these words already
         }
         let problem = if let Some(stopped) = stopped_in(error) {
             stopped.into()
@@ -144,6 +182,8 @@ impl Problem {
             || find::<NotSuccessful>(error).is_some()
         {
             Self::call_failed()
+        } else if not_connected_in(error).is_some() {
+            Self::not_connected()
         } else {
             return Self::internal(error);
         };
@@ -180,6 +220,31 @@ impl Problem {
     #[must_use]
     pub fn with_outcome(self, outcome: Outcome) -> Self {
         Self { outcome: Some(outcome), ..self }
+    }
+
+    /// The same from a handler that did nothing of what it was asked for, and knows it: its transaction was rolled back, or it
+    /// refused before the first effect. The outcome is then [`Rejected`](Outcome::Rejected), the response carries
+    /// [`NothingHappened`], and under an idempotency layer the next request with the key runs (contract M4).
+    ///
+    /// What a part says of itself is never taken for it: a statement that was not sent says nothing of the one before.
+    ///
+    /// ```
+    /// # use oneclock_http::Problem;
+    /// # fn reserve() -> std::io::Result<()> { Err(std::io::Error::other("no stock service")) }
+    /// fn place() -> Result<(), Problem> {
+    ///     reserve().map_err(|error| Problem::of(error).nothing_happened())?; // the first thing it does
+    ///     Ok(())
+    /// }
+    /// # assert_eq!(place().unwrap_err().outcome(), Some(oneclock_core::Outcome::Rejected));
+    /// ```
+    #[must_use]
+    pub fn nothing_happened(self) -> Self {
+        Self { outcome: Some(Outcome::Rejected), nothing: Some(NothingHappened), ..self }
+    }
+
+    /// What a part of the work said: that it did nothing is not said of the whole.
+    fn of_a_part(&self) -> Self {
+        Self { nothing: None, ..self.clone() }
     }
 
     pub(crate) fn refused(refused: &RefusedAtIngress<'_>) -> Self {
@@ -276,7 +341,7 @@ impl<E: Into<BoxError>> From<Unfinished<E>> for Problem {
     fn from(unfinished: Unfinished<E>) -> Self {
         let outcome = unfinished.outcome();
         let problem = match unfinished {
-            Unfinished::Failed(error) => return Self::of(error),
+            Unfinished::Failed(error) => return Self::of(error).of_a_part(),
             Unfinished::NotBegun(not_begun) => not_begun.into(),
             Unfinished::StillRunning { step, bound, ended } => {
                 let insight = Unfinished::<BoxError>::StillRunning { step, bound, ended: ended.clone() }.to_string();
@@ -324,6 +389,9 @@ impl Problem {
     pub fn to_response(&self, trust: Trust) -> Response<Bytes> {
         let mut response = Response::new(Bytes::from(self.document(trust).to_string()));
         *response.status_mut() = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if let Some(nothing) = self.nothing {
+            response.extensions_mut().insert(nothing);
+        }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, PROBLEM_JSON);
         self.write_reason(headers);
@@ -498,11 +566,34 @@ mod tests {
     }
 
     #[test]
+    fn m4_that_nothing_happened_is_the_handlers_word_and_never_a_parts() {
+        let carries =
+            |problem: &Problem| problem.to_response(Trust::Outside).extensions().get::<NothingHappened>().is_some();
+        let said = Problem::of(std::io::Error::other("rolled back")).nothing_happened();
+        assert!(carries(&said) && carries(&Problem::of(said.clone())));
+        assert_eq!(parse(&said.to_response(Trust::Inside))["outcome"], "rejected");
+        let of_a_part = Problem::of(std::io::Error::other(said.clone()));
+        assert_eq!((of_a_part.status(), carries(&of_a_part)), (500, false), "the whole may have done something else");
+        assert!(!carries(&Problem::from(Unfinished::Failed(said))), "so may the handler around a step");
+    }
+
+    #[test]
     fn v13_grpc_gets_a_status_in_a_response_that_http_finds_fine() {
         let response = Problem::new(Reason::Deadline).to_grpc_response(Trust::Outside);
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["grpc-status"], "4");
         assert!(response.body().is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_reached_is_no_mistake_of_ours() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("no stock today")]
+        struct OfMine(#[source] oneclock::NotConnected);
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let problem = Problem::of(OfMine(oneclock::NotConnected::because(refused)));
+        assert_eq!((problem.status(), problem.outcome()), (503, Some(Outcome::NotSent)));
+        assert_eq!(parse(&problem.to_response(Trust::Inside))["outcome"], "not_sent");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
-use oneclock::events::Counting;
+use oneclock::events::{Counting, Event};
 use oneclock::{Operation, clock};
 use oneclock_core::ingress::OnMalformed;
 use oneclock_core::{Policy, Trust};
@@ -371,6 +371,76 @@ async fn x8_a_body_that_nobody_polls_loses_its_producer_at_the_deadline() {
     assert_eq!(runs.counts(), (1, 1), "gone after it");
     let error = response.into_body().collect().await.expect_err("never looks complete");
     assert!(error.to_string().contains("out of time"), "{error}");
+}
+
+/// Keeps how operations ended: in which stage, and what they were answered with.
+type Ends = Arc<std::sync::Mutex<Vec<(String, Option<oneclock_core::Stage>, Option<oneclock_core::Reason>)>>>;
+
+fn keeps(ends: &Ends) -> Arc<dyn oneclock::events::Observer> {
+    let ends = Arc::clone(ends);
+    Arc::new(move |event: &Event<'_>| {
+        if let Event::Ended(ended) = event {
+            let stage = ended.ending.map(|ending| ending.stage);
+            ends.lock().expect("not poisoned").push((ended.operation.to_string(), stage, ended.answered));
+        }
+    })
+}
+
+/// Once the head is out it is the body that is waited for, whatever the calls that make it said before.
+#[tokio::test(start_paused = true)]
+async fn i13_a_body_that_is_cut_off_was_in_stage_body() {
+    for frames in [vec![(0, b"a".as_slice()), (5_000, b"b")], vec![(5_000, b"a".as_slice()), (0, b"b")]] {
+        let ends = Ends::default();
+        let service = ServiceBuilder::new().layer(layer().observed_by(keeps(&ends))).service_fn(
+            move |_: Request<Upload<Text>>| {
+                let mut calls = 0;
+                let body = Frames::new(frames.clone()).map_frame(move |frame| {
+                    calls += 1;
+                    let op = Operation::current().expect("in scope");
+                    drop(op.grant(format!("part-{calls}")).call().expect("time enough")); // leaves stage `work` behind
+                    frame
+                });
+                async move { Ok::<_, Infallible>(Response::new(body)) }
+            },
+        );
+        let response = service.oneshot(asking(&[("x-remaining-ms", "300")])).await.expect("infallible");
+        let error = response.into_body().collect().await.expect_err("cut off");
+        assert!(error.to_string().contains("out of time in stage body"), "{error}");
+        assert_eq!(*ends.lock().expect("not poisoned"), [("order".to_owned(), Some(oneclock_core::Stage::Body), None)]);
+    }
+}
+
+/// X8: nobody polls it, and its caller leaves.
+#[tokio::test(start_paused = true)]
+async fn i13_a_body_that_its_caller_leaves_was_in_stage_body() {
+    let ends = Ends::default();
+    let service =
+        ServiceBuilder::new().layer(layer().observed_by(keeps(&ends))).service_fn(|_: Request<Upload<Text>>| async {
+            Ok::<_, Infallible>(Response::new(Frames::new([(0, b"one".as_slice()), (0, b"two")])))
+        });
+    drop(service.oneshot(asking(&[])).await.expect("infallible"));
+    assert_eq!(*ends.lock().expect("not poisoned"), [("order".to_owned(), Some(oneclock_core::Stage::Body), None)]);
+}
+
+/// Its work is done, and still an alert can tell it from a success.
+#[tokio::test(start_paused = true)]
+async fn the_event_of_a_request_says_what_it_was_answered_with() {
+    let ends = Ends::default();
+    let service =
+        ServiceBuilder::new().layer(layer().observed_by(keeps(&ends))).service_fn(|_: Request<Upload<Text>>| async {
+            let op = Operation::current().expect("in scope");
+            let slow = op.grant("pricing").cap(ms(50)).run(|_| std::future::pending::<()>()).await;
+            let problem = oneclock_http::Problem::of(slow.expect_err("its cap"));
+            let mut response = problem.to_response(Trust::Outside).map(Text::new);
+            response.extensions_mut().insert(problem);
+            Ok::<_, Infallible>(response)
+        });
+    let response = service.oneshot(asking(&[])).await.expect("infallible");
+    assert_eq!(reason(&response), "cap");
+    let cap = Some(oneclock_core::Reason::Cap);
+    let ends = ends.lock().expect("not poisoned").clone();
+    let pricing = ("pricing".to_owned(), Some(oneclock_core::Stage::Work), None);
+    assert_eq!(ends, [pricing, ("order".to_owned(), None, cap)]);
 }
 
 /// Contract S2: the budget covers the establishment; idle and total are clocks of their own.

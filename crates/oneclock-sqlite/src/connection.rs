@@ -87,22 +87,23 @@ impl Settings {
 
     /// Sets what a borrower may have changed for itself.
     fn restore(&self, connection: &Connection) -> rusqlite::Result<()> {
-        connection.pragma_update(None, "synchronous", self.synchronous.as_str())?;
+        // First what waits for nobody: the other may have to read the database, which somebody else can hold.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, self.foreign_keys)?;
-        Ok(())
+        connection.pragma_update(None, "synchronous", self.synchronous.as_str())
     }
 
     /// Makes a connection whole after a borrow that is over, so that no interrupt can hit what this runs. False if it
     /// must not be lent again.
     pub(crate) fn heal(&self, connection: &Connection, disturbed: bool) -> bool {
-        match self.reset(connection, disturbed) {
-            Ok(()) => connection.is_autocommit() && !connection.is_busy(),
-            // Somebody else holds the database, and this one can tell: it works.
-            Err(error) => error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && connection.is_autocommit(),
-        }
+        // Also not if a lock was in the way: then it may have the settings of the borrower.
+        self.reset(connection).unwrap_or(false)
+            && (!disturbed || answers(connection))
+            && connection.is_autocommit()
+            && !connection.is_busy()
     }
 
-    fn reset(&self, connection: &Connection, disturbed: bool) -> rusqlite::Result<()> {
+    /// False if something of the borrower's stays.
+    fn reset(&self, connection: &Connection) -> rusqlite::Result<bool> {
         // What the borrow put there goes with it; the next one brings its own.
         connection.progress_handler(0, None::<fn() -> bool>)?;
         connection.commit_hook(None::<fn() -> bool>)?;
@@ -111,11 +112,37 @@ impl Settings {
             connection.execute_batch("ROLLBACK")?;
         }
         self.restore(connection)?;
-        if disturbed {
-            // Whether it still answers, with a read of the database itself.
-            connection.query_row("SELECT count(*) FROM sqlite_schema LIMIT 1", [], |_| Ok(()))?;
+        if connection.pragma_query_value(None, "query_only", |row| row.get(0))? {
+            connection.pragma_update(None, "query_only", false)?;
+        }
+        has_nothing_attached(connection)
+    }
+}
+
+/// Whether it has the pool's database alone: nothing attached, and nothing temporary. Asks the connection, not the disk.
+fn has_nothing_attached(connection: &Connection) -> rusqlite::Result<bool> {
+    let mut uses_temporary = false;
+    let mut others = 0;
+    connection.pragma_query(None, "database_list", |row| {
+        match row.get_ref("name")?.as_str()? {
+            "main" => {}
+            "temp" => uses_temporary = true, // from its first use on, also when it is empty again
+            _ => others += 1,
         }
         Ok(())
+    })?;
+    let is_empty = |connection: &Connection| {
+        connection.query_row("SELECT count(*) = 0 FROM temp.sqlite_schema", [], |row| row.get(0))
+    };
+    Ok(others == 0 && (!uses_temporary || is_empty(connection)?))
+}
+
+/// Whether it still answers, with a read of the database itself.
+fn answers(connection: &Connection) -> bool {
+    match connection.query_row("SELECT count(*) FROM sqlite_schema LIMIT 1", [], |_| Ok(())) {
+        Ok(()) => true,
+        // Somebody else holds the database, and this one can tell: it works.
+        Err(error) => error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy),
     }
 }
 

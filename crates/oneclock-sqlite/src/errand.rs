@@ -48,6 +48,20 @@ struct Waiting<'a> {
     over: bool,
 }
 
+/// Why there is no connection.
+struct NotOpened {
+    source: rusqlite::Error,
+    waited_for_lock: Duration,
+}
+
+// === NotOpened ===
+
+impl NotOpened {
+    fn at_once(source: rusqlite::Error) -> Self {
+        Self { source, waited_for_lock: Duration::ZERO }
+    }
+}
+
 // === Errand ===
 
 impl Errand {
@@ -72,7 +86,8 @@ impl Errand {
         });
         let (sender, mut answer) = oneshot::channel();
         let doing = Arc::clone(&errand);
-        let thread = tokio::task::spawn_blocking(move || {
+        let shutdown = errand.operation.shutdown().clone();
+        let thread = shutdown.spawn_blocking(move || {
             let result = doing.perform(&pool, permit, work);
             drop(doing); // first, since it holds the operation, and whoever gets the answer may want to see it over
             if let Some(result) = result {
@@ -80,7 +95,7 @@ impl Errand {
             }
         });
         let watch = watch(Arc::downgrade(&errand), thread, Arc::clone(&errand.ended), errand.deadline);
-        errand.operation.shutdown().spawn(watch);
+        shutdown.spawn(watch);
 
         let mut waiting = Waiting { errand: &errand, over: false };
         let end = EndOf::or_at(errand.operation.clone(), errand.deadline);
@@ -96,7 +111,9 @@ impl Errand {
                     Ok(answered) => answered,
                     Err(_) => {
                         waiting.over = true;
-                        return Err(SqliteError::stopped(errand.given_up()));
+                        let (given_up, waited) = (errand.given_up(), errand.waited_for_lock());
+                        let outcome = given_up.outcome();
+                        return Err(SqliteError::stopped_with(given_up, outcome, waited));
                     }
                 },
             },
@@ -119,9 +136,9 @@ impl Errand {
         }
         let (slot, armed) = match self.borrow(pool) {
             Ok(borrowed) => borrowed,
-            Err(error) => {
+            Err(not_opened) => {
                 drop(permit);
-                return Some(Err(self.not_opened(error)));
+                return Some(Err(self.not_opened(not_opened)));
             }
         };
         let Slot { mut connection, fence } = slot;
@@ -130,11 +147,12 @@ impl Errand {
         let done = self
             .may_begin()
             .then(|| catch_unwind(AssertUnwindSafe(|| self.operation.sync_scope(|| work(&mut connection, &armed)))));
-        let (committed, disturbed) = (armed.committed(), armed.must_stop() || !matches!(done, Some(Ok(_))));
+        let (committed, waited_for_lock) = (armed.committed(), armed.waited_for_lock());
+        let disturbed = armed.must_stop() || !matches!(done, Some(Ok(_)));
         drop(armed); // from here on no interrupt of this borrow can hit the connection
         pool.give_back(Slot { connection, fence }, disturbed);
         drop(permit); // after the connection is back: who comes next finds it
-        Some(self.settle(done, committed))
+        Some(self.settle(done, committed, waited_for_lock))
     }
 
     /// Whether the thread may begin: it had to wait, and the time may be up (contract N5).
@@ -155,7 +173,7 @@ impl Errand {
     }
 
     /// A connection whose borrow has begun.
-    fn borrow(&self, pool: &Shared) -> rusqlite::Result<(Slot, Armed)> {
+    fn borrow(&self, pool: &Shared) -> Result<(Slot, Armed), NotOpened> {
         if let Some(slot) = pool.take_idle() {
             match slot.fence.arm(&slot.connection, &self.operation, self.deadline) {
                 Ok(armed) => return Ok((slot, armed)),
@@ -163,29 +181,41 @@ impl Errand {
             }
         }
         self.enter(Stage::Connect);
-        let slot = pool.open()?;
-        let armed = slot.fence.arm(&slot.connection, &self.operation, self.deadline);
-        match armed.and_then(|armed| pool.settings.apply(&slot.connection).map(|()| armed)) {
+        let slot = pool.open().map_err(NotOpened::at_once)?;
+        let opened = match slot.fence.arm(&slot.connection, &self.operation, self.deadline) {
+            Ok(armed) => match pool.settings.apply(&slot.connection) {
+                Ok(()) => Ok(armed),
+                Err(source) => Err(NotOpened { source, waited_for_lock: armed.waited_for_lock() }),
+            },
+            Err(source) => Err(NotOpened::at_once(source)),
+        };
+        match opened {
             Ok(armed) => Ok((slot, armed)),
-            Err(error) => {
+            Err(not_opened) => {
                 pool.discard(slot);
-                Err(error)
+                Err(not_opened)
             }
         }
     }
 
-    fn not_opened(&self, source: rusqlite::Error) -> SqliteError {
+    fn not_opened(&self, NotOpened { source, waited_for_lock }: NotOpened) -> SqliteError {
         let call = self.progress().call.take();
         let Some(mut call) = call else { return self.failed(Stage::Connect, Outcome::NotSent, source) };
         if let Some(ending) = call.ending() {
-            return SqliteError::stopped(call.cut_off(ending)); // it was busy until our end
+            // It was busy until our end.
+            return SqliteError::stopped_with(call.cut_off(ending), Outcome::NotSent, waited_for_lock);
         }
         call.close(Outcome::NotSent);
         self.failed(Stage::Connect, Outcome::NotSent, source)
     }
 
     /// Closes the call with what came of it. `None` is work that was not begun after all.
-    fn settle<T>(&self, done: Option<std::thread::Result<Done<T>>>, committed: u64) -> Result<T, SqliteError> {
+    fn settle<T>(
+        &self,
+        done: Option<std::thread::Result<Done<T>>>,
+        committed: u64,
+        waited_for_lock: Duration,
+    ) -> Result<T, SqliteError> {
         let panicked = if committed == 0 { Outcome::Rejected } else { Outcome::Unknown { stage: Stage::Work } };
         let (mut call, left) = {
             let mut progress = self.progress();
@@ -210,7 +240,7 @@ impl Errand {
         match (done, ended) {
             (None, Some(ended)) => {
                 close(Outcome::NotSent);
-                Err(SqliteError::Stopped { stopped: ended.into(), outcome: Outcome::NotSent })
+                Err(SqliteError::stopped_with(ended, Outcome::NotSent, waited_for_lock))
             }
             (Some(Ok(Done { result: Ok(value), outcome })), _) => {
                 if !left {
@@ -223,7 +253,7 @@ impl Errand {
             (Some(Ok(Done { result: Err(_), outcome })), Some(ended)) => {
                 let outcome = if outcome == Outcome::Failed { Outcome::Rejected } else { outcome };
                 close(outcome);
-                Err(SqliteError::Stopped { stopped: ended.into(), outcome })
+                Err(SqliteError::stopped_with(ended, outcome, waited_for_lock))
             }
             (Some(Ok(Done { result: Err(Failure::Database(error)), outcome })), None) => {
                 close(outcome);
@@ -232,6 +262,10 @@ impl Errand {
             (Some(Ok(Done { result: Err(Failure::TransactionLost), outcome })), None) => {
                 close(outcome);
                 Err(SqliteError::TransactionLost { operation, call: name })
+            }
+            (Some(Ok(Done { result: Err(Failure::TransactionLeftOpen), outcome })), None) => {
+                close(outcome);
+                Err(SqliteError::TransactionLeftOpen { operation, call: name, outcome })
             }
             (Some(Err(_)), _) => {
                 close(panicked);
@@ -303,6 +337,12 @@ impl Errand {
                 ended
             }
         }
+    }
+
+    /// How long its borrow, while it is under way, has waited for locks.
+    fn waited_for_lock(&self) -> Duration {
+        let borrow = self.progress().borrow.clone();
+        borrow.map_or(Duration::ZERO, |(fence, generation)| fence.waited_for_lock(generation))
     }
 
     /// Why it must end, if it must.

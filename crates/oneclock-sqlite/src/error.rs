@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use oneclock::{Stopped, reason_in};
+use oneclock::{HasOutcome, Stopped, reason_in};
+use oneclock_core::name::Hop;
 use oneclock_core::time::Legible;
 use oneclock_core::{Name, Outcome, Reason, Refused, Stage};
 
@@ -14,6 +15,14 @@ pub enum BadPool {
     /// A pool without connections would refuse everything.
     #[error("a pool of 0 connections would serve nobody: give it a size of at least 1")]
     NoConnections,
+    /// A pool of more connections than can be counted.
+    #[error("a pool of {size} connections: the most is {most}")]
+    TooManyConnections {
+        /// What was asked for.
+        size: usize,
+        /// What there can be.
+        most: usize,
+    },
     /// A queue without places would refuse whoever finds all connections busy; that is `max_waiting(1)` at least.
     #[error("a queue of 0 places: give max_waiting at least 1")]
     NoPlaces,
@@ -42,9 +51,11 @@ pub enum SqliteError {
     /// Not begun, or cut off: by the deadline, the caller's leaving, a shutdown, or load. Carries the ledger.
     Stopped {
         /// By what, where, and where the time went.
-        stopped: Stopped,
-        /// What is known of the database. After a cut-off that knows more than `stopped` does.
+        stopped: Box<Stopped>,
+        /// What is known of the database, as `stopped` says too.
         outcome: Outcome,
+        /// How much of the time its statements waited for locks that other connections held; zero if they did not.
+        waited_for_lock: Duration,
     },
     /// SQLite refused a statement, or the connection could not be opened.
     Database {
@@ -66,6 +77,16 @@ pub enum SqliteError {
         operation: Name,
         /// What it called.
         call: Name,
+    },
+    /// The work came back and left a transaction open, which was rolled back. If nothing had been committed before it, nothing
+    /// is in the database. [`Pool::transaction`](crate::Pool::transaction) commits by itself.
+    TransactionLeftOpen {
+        /// The operation.
+        operation: Name,
+        /// What it called.
+        call: Name,
+        /// What is known of the database.
+        outcome: Outcome,
     },
     /// The work panicked. The panic was printed where it happened.
     Panicked {
@@ -91,7 +112,10 @@ impl SqliteError {
     /// - [`Unknown`](Outcome::Unknown): something of it may have been committed.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Self::Stopped { outcome, .. } | Self::Database { outcome, .. } | Self::Panicked { outcome, .. } => *outcome,
+            Self::Stopped { outcome, .. }
+            | Self::Database { outcome, .. }
+            | Self::TransactionLeftOpen { outcome, .. }
+            | Self::Panicked { outcome, .. } => *outcome,
             Self::TransactionLost { .. } => Outcome::Failed,
         }
     }
@@ -105,41 +129,60 @@ impl SqliteError {
     pub fn database(&self) -> Option<&rusqlite::Error> {
         match self {
             Self::Database { source, .. } => Some(source),
-            Self::Stopped { .. } | Self::TransactionLost { .. } | Self::Panicked { .. } => None,
+            Self::Stopped { .. }
+            | Self::TransactionLost { .. }
+            | Self::TransactionLeftOpen { .. }
+            | Self::Panicked { .. } => None,
         }
     }
 
     pub(crate) fn stopped(stopped: impl Into<Stopped>) -> Self {
         let stopped = stopped.into();
-        Self::Stopped { outcome: stopped.outcome(), stopped }
+        let outcome = stopped.outcome();
+        Self::stopped_with(stopped, outcome, Duration::ZERO)
+    }
+
+    pub(crate) fn stopped_with(stopped: impl Into<Stopped>, outcome: Outcome, waited_for_lock: Duration) -> Self {
+        // Found out here, and said by everything that asks the source.
+        let stopped = Box::new(stopped.into().knowing(outcome));
+        Self::Stopped { stopped, outcome, waited_for_lock }
+    }
+}
+
+impl HasOutcome for SqliteError {
+    fn outcome(&self) -> Outcome {
+        self.outcome()
     }
 }
 
 impl fmt::Display for SqliteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stopped { stopped: Stopped::NotBegun(not_begun), .. } => not_begun.fmt(f),
-            // As `Ended` says it, but with the outcome that was found out.
-            Self::Stopped { stopped: Stopped::Ended(ended), outcome } => {
-                write!(f, "{}", ended.operation)?;
-                if let Some(call) = &ended.call {
-                    write!(f, " → {call}")?;
+            Self::Stopped { stopped, waited_for_lock, .. } => {
+                stopped.fmt(f)?;
+                if waited_for_lock.is_zero() {
+                    return Ok(());
                 }
-                let (elapsed, limit) = (Legible(ended.elapsed), Legible(ended.bound.limit));
-                write!(f, ": {} after {elapsed} of {limit}, outcome: {outcome}", ended.ending)?;
-                if ended.ledger.entries().is_empty() { Ok(()) } else { write!(f, "; spent: {}", ended.ledger) }
+                write!(f, "; of which waiting for a lock {}", Legible(*waited_for_lock))
             }
             Self::Database { operation, call, stage, outcome, .. } => {
-                write!(f, "{operation} → {call}: sqlite failed in stage {stage}, outcome: {outcome}")
+                let hop = Hop(operation, Some(call));
+                write!(f, "{hop}: sqlite failed in stage {stage}, outcome: {outcome}")
             }
             Self::TransactionLost { operation, call } => write!(
                 f,
-                "{operation} → {call}: the transaction was rolled back at an error that the work did not return, \
-                 outcome: {}",
+                "{}: the transaction was rolled back at an error that the work did not return, outcome: {}",
+                Hop(operation, Some(call)),
                 self.outcome()
             ),
+            Self::TransactionLeftOpen { operation, call, outcome } => write!(
+                f,
+                "{}: the work left a transaction open, which was rolled back; commit it, or use `transaction`; outcome: \
+                 {outcome}",
+                Hop(operation, Some(call))
+            ),
             Self::Panicked { operation, call, outcome } => {
-                write!(f, "{operation} → {call} panicked, outcome: {outcome}")
+                write!(f, "{} panicked, outcome: {outcome}", Hop(operation, Some(call)))
             }
         }
     }
@@ -148,9 +191,9 @@ impl fmt::Display for SqliteError {
 impl std::error::Error for SqliteError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Stopped { stopped, .. } => Some(stopped),
+            Self::Stopped { stopped, .. } => Some(&**stopped),
             Self::Database { source, .. } => Some(source),
-            Self::TransactionLost { .. } | Self::Panicked { .. } => None,
+            Self::TransactionLost { .. } | Self::TransactionLeftOpen { .. } | Self::Panicked { .. } => None,
         }
     }
 }
@@ -167,9 +210,6 @@ pub(crate) fn outcome_of(error: &rusqlite::Error) -> Outcome {
         _ => Outcome::Failed,
     }
 }
-
-/// The most that a call may spend where neither its cap nor an operation says how much.
-pub(crate) const DEFAULT_CAP: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
@@ -199,8 +239,14 @@ mod tests {
             &SqliteError::TransactionLost { operation: operation.clone(), call: call.clone() },
             "order → charge: the transaction was rolled back at an error that the work did not return, outcome: failed",
         );
+        says(
+            &SqliteError::TransactionLeftOpen { operation: operation.clone(), call: call.clone(), outcome },
+            "order → charge: the work left a transaction open, which was rolled back; commit it, or use `transaction`; \
+             outcome: failed",
+        );
         says(&SqliteError::Panicked { operation, call, outcome }, "order → charge panicked, outcome: failed");
         says(&BadPool::NoConnections, "a pool of 0 connections would serve nobody: give it a size of at least 1");
+        says(&BadPool::TooManyConnections { size: 9, most: 8 }, "a pool of 9 connections: the most is 8");
         let source = rusqlite::Error::InvalidQuery;
         says(&BadPool::Open { place: "/db".to_owned(), source }, "cannot open the database /db");
     }

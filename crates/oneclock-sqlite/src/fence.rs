@@ -46,6 +46,7 @@ struct Borrow {
     commits: Commits,
     committed: u64,   // begun with our leave; one may still have failed
     rolled_back: u64, // whole transactions
+    waited_for_lock: Duration,
 }
 
 /// Which commits may pass.
@@ -108,6 +109,7 @@ impl Fence {
                 commits: Commits::Free,
                 committed: 0,
                 rolled_back: 0,
+                waited_for_lock: Duration::ZERO,
             });
             Generation(state.generation)
         };
@@ -128,6 +130,13 @@ impl Fence {
             self.handle.interrupt();
         }
         self.called_off.notify_all();
+    }
+
+    /// How long the borrow with this generation has waited for locks; nothing if that borrow is over.
+    pub(crate) fn waited_for_lock(&self, generation: Generation) -> Duration {
+        let state = self.lock();
+        let borrow = state.borrow.as_ref().filter(|_| Generation(state.generation) == generation);
+        borrow.map_or(Duration::ZERO, |borrow| borrow.waited_for_lock)
     }
 
     /// Whether what runs must stop. Asks the clock, since timers fire late (contract K3).
@@ -171,9 +180,13 @@ impl Fence {
             return false;
         }
         let step = usize::try_from(tried).unwrap_or(0).min(LOCK_WAITS_MS.len() - 1);
-        let left = borrow.deadline.remaining(clock::now());
-        let wait = Duration::from_millis(LOCK_WAITS_MS[step]).min(left);
-        drop(self.called_off.wait_timeout(state, wait));
+        let began = clock::now();
+        let wait = Duration::from_millis(LOCK_WAITS_MS[step]).min(borrow.deadline.remaining(began));
+        let (mut state, _) = self.called_off.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner);
+        if let Some(borrow) = &mut state.borrow {
+            borrow.waited_for_lock += clock::now().since(began);
+        }
+        drop(state);
         !self.must_stop()
     }
 
@@ -217,6 +230,11 @@ impl Armed {
     /// How many commits have begun. None is proof that nothing was applied.
     pub(crate) fn committed(&self) -> u64 {
         self.fence.lock().borrow.as_ref().map_or(0, |borrow| borrow.committed)
+    }
+
+    /// How long it has waited for locks that other connections held.
+    pub(crate) fn waited_for_lock(&self) -> Duration {
+        self.fence.waited_for_lock(self.generation)
     }
 
     /// How many transactions were rolled back, by whomever.

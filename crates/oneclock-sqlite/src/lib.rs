@@ -33,18 +33,24 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The rules are those of the contract's section 9: D5 (what is known of a commit), D6 (waiting for a connection), D7
-//! (nothing of a borrower is seen by the next), D9 (locks and interrupts).
+//! The rules are those of the contract's section 9: D5 (what is known of a commit), D6 (waiting for a connection), D7 (a
+//! borrower's bound, handlers, transaction, attached databases, temporary tables and the settings that this pool decides are
+//! not seen by the next), D9 (locks and interrupts). What else a borrower does to its connection stays with it: other
+//! pragmas, functions and collations of its own.
 
 mod connection;
 mod errand;
 mod error;
 mod fence;
+#[cfg(feature = "idempotency")]
+mod idempotency;
 mod pool;
 mod transaction;
 
 pub use connection::Synchronous;
 pub use error::{BadPool, SqliteError};
+#[cfg(feature = "idempotency")]
+pub use idempotency::{BadStore, Commits, IdempotencyStore, IdempotencyStoreBuilder};
 pub use pool::{Pool, PoolBuilder, Status};
 pub use rusqlite;
 pub use transaction::Decision;

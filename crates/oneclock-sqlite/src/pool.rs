@@ -3,25 +3,21 @@
 //! Decides that waiting for a connection is first come, first served, bounded, and part of the budget (contract D6). What
 //! happens on the connection is `errand`'s business.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use oneclock::{Call, NotBegun, Operation, Stopped};
-use oneclock_core::{Ask, Cause, Ending, Name, Stage};
+use oneclock::{Call, Caps, Operation, Stopped, WithoutOperation};
+use oneclock_core::{Cause, Ending, Name, Stage};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::connection::{Place, Settings, Slot, Synchronous};
 use crate::errand::Errand;
-use crate::error::{BadPool, DEFAULT_CAP, SqliteError};
+use crate::error::{BadPool, SqliteError};
 use crate::transaction::{self, Decision};
-
-/// What errors and events call the operation of a call that has none.
-const NO_OPERATION: Name = Name::literal("(no operation)");
 
 /// How many connections a pool has unless said otherwise. SQLite has one writer at a time whatever the size; the others
 /// read.
@@ -51,10 +47,8 @@ pub struct PoolBuilder {
     place: Place,
     size: usize,
     max_waiting: usize,
-    ask: Ask,
-    caps: BTreeMap<Name, Duration>,
+    caps: Caps,
     settings: Settings,
-    requires_operation: bool,
 }
 
 /// How a pool stands at one moment.
@@ -78,10 +72,7 @@ pub(crate) struct Shared {
     place: Place,
     size: usize,
     max_waiting: usize,
-    ask: Ask,
-    caps: BTreeMap<Name, Duration>,
-    requires_operation: bool,
-    warned: AtomicBool,
+    caps: Caps,
     places: Arc<Semaphore>, // fair: first come, first served
     idle: Mutex<Vec<Slot>>,
     open: AtomicUsize,
@@ -105,15 +96,13 @@ impl Pool {
             place,
             size: DEFAULT_SIZE,
             max_waiting: DEFAULT_MAX_WAITING,
-            ask: Ask::new(),
-            caps: BTreeMap::new(),
+            caps: Caps::new(),
             settings: Settings {
                 synchronous: Synchronous::default(),
                 foreign_keys: true,
                 write_ahead_log: true,
                 statements_kept: 64,
             },
-            requires_operation: false,
         }
     }
 
@@ -125,7 +114,9 @@ impl Pool {
     /// (contract D9), and after the end none commits (contract X6).
     ///
     /// Each statement commits by itself, unless `work` opens a transaction; what several must do together or not at all
-    /// belongs into [`transaction`](Self::transaction). `work` must not replace the connection's busy, progress, commit and rollback
+    /// belongs into [`transaction`](Self::transaction). A transaction that `work` opens and leaves open is rolled back, and
+    /// an error; one that it opens, changes rows in and rolls back is its own decision, which the call's event tells as
+    /// [`Failed`](oneclock_core::Outcome::Failed) if nothing else was committed. `work` must not replace the connection's busy, progress, commit and rollback
     /// handlers, which the above rests on. Long steps of its own that use no SQL should ask
     /// [`checkpoint`](Operation::checkpoint) of the current operation, which is the one that calls: it knows the deadline,
     /// and not this call's cap.
@@ -314,20 +305,19 @@ impl PoolBuilder {
     /// The most that one call named `name` may spend, all its waiting included. It can shorten, never extend (invariant
     /// I3). Calls of other names get what their operation leaves.
     pub fn cap(mut self, name: impl Into<Name>, cap: Duration) -> Self {
-        let cap_of_name = self.caps.entry(name.into()).or_insert(cap);
-        *cap_of_name = cap.min(*cap_of_name);
+        self.caps.cap(name, cap);
         self
     }
 
     /// What operations keep back from each call: for their later steps and for the way home.
     pub fn reserve(mut self, reserve: Duration) -> Self {
-        self.ask = self.ask.reserve(reserve);
+        self.caps.reserve(reserve);
         self
     }
 
     /// The least that is useful for a call; 5 ms unless said otherwise. With less left it is not begun.
     pub fn min_useful(mut self, min_useful: Duration) -> Self {
-        self.ask = self.ask.min_useful(min_useful);
+        self.caps.min_useful(min_useful);
         self
     }
 
@@ -359,7 +349,7 @@ impl PoolBuilder {
     /// Refuses calls where no operation is current. Unless this is said they get their cap, or 10 s, and a warning is
     /// logged once (contract C6).
     pub fn require_operation(mut self) -> Self {
-        self.requires_operation = true;
+        self.caps.without_operation(WithoutOperation::Require);
         self
     }
 
@@ -369,15 +359,16 @@ impl PoolBuilder {
     /// # Errors
     /// [`BadPool`], which names what contradicts what, or why the database cannot be opened.
     pub fn build(mut self) -> Result<Pool, BadPool> {
-        if self.size == 0 || self.size > Semaphore::MAX_PERMITS {
+        if self.size == 0 {
             return Err(BadPool::NoConnections);
+        }
+        if self.size > Semaphore::MAX_PERMITS {
+            return Err(BadPool::TooManyConnections { size: self.size, most: Semaphore::MAX_PERMITS });
         }
         if self.max_waiting == 0 {
             return Err(BadPool::NoPlaces);
         }
-        for (call, cap) in &self.caps {
-            self.ask.cap(*cap).check().map_err(|source| BadPool::Cap { call: call.clone(), source })?;
-        }
+        self.caps.check().map_err(|(call, source)| BadPool::Cap { call, source })?;
         if matches!(self.place, Place::Memory(_)) {
             self.place = Place::memory(); // each pool its own, also of builders that were cloned
         }
@@ -387,10 +378,7 @@ impl PoolBuilder {
             place: self.place,
             size: self.size,
             max_waiting: self.max_waiting,
-            ask: self.ask,
             caps: self.caps,
-            requires_operation: self.requires_operation,
-            warned: AtomicBool::new(false),
             places: Arc::new(Semaphore::new(self.size)),
             idle: Mutex::new(vec![first]),
             open: AtomicUsize::new(1),
@@ -418,27 +406,12 @@ impl PoolBuilder {
 impl Shared {
     /// The current operation, else one of its own with the call's cap (contract C6).
     fn operation(&self, name: &Name) -> Result<Operation, SqliteError> {
-        if let Some(operation) = Operation::current() {
-            return Ok(operation);
-        }
-        if self.requires_operation {
-            let not_begun = NotBegun::without_operation(NO_OPERATION, name.clone());
-            let (operation, call, reason) = (&not_begun.operation, &not_begun.call, not_begun.reason());
-            oneclock::events::send(None, &oneclock::events::Event::NotCalled { operation, call, reason });
-            return Err(SqliteError::stopped(not_begun));
-        }
-        if !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                call = %name,
-                "no operation is current: the call gets only its cap; run it in Operation::scope (said once for each pool)"
-            );
-        }
-        Ok(Operation::begin(NO_OPERATION, self.caps.get(name).copied().unwrap_or(DEFAULT_CAP)))
+        self.caps.operation(name).map_err(SqliteError::stopped)
     }
 
     /// Begins a call and waits for a place: both spend the budget (contract D6, invariant I4).
     async fn admit(&self, operation: &Operation, name: Name) -> Result<(Call, OwnedSemaphorePermit), SqliteError> {
-        let ask = self.caps.get(&name).map_or(self.ask, |cap| self.ask.cap(*cap));
+        let ask = self.caps.ask(&name);
         let mut call = operation.grant(name).ask(ask).call().map_err(SqliteError::stopped)?;
         call.enter(Stage::Pool);
         if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {

@@ -28,6 +28,7 @@ pub(crate) struct Done<T> {
 pub(crate) enum Failure {
     Database(rusqlite::Error),
     TransactionLost,
+    TransactionLeftOpen,
 }
 
 impl<T> Done<T> {
@@ -37,13 +38,26 @@ impl<T> Done<T> {
     }
 }
 
-/// Runs statements that commit for themselves.
+/// Runs statements that commit for themselves, and transactions that the work opens and ends.
 pub(crate) fn plain<T>(
     connection: &mut Connection,
     armed: &Armed,
     work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>,
 ) -> Done<T> {
-    match work(connection) {
+    let changes = connection.total_changes();
+    let result = work(connection);
+    if result.is_ok() && !connection.is_autocommit() {
+        armed.hold();
+        // Should it fail, the connection is given up, which rolls back too.
+        let _ = connection.execute_batch("ROLLBACK");
+        let outcome = if armed.committed() == 0 { Outcome::Failed } else { Outcome::Unknown { stage: Stage::Work } };
+        return Done { result: Err(Failure::TransactionLeftOpen), outcome };
+    }
+    match result {
+        // By the work's own decision, so it is no error. A transaction that only read is rolled back with nothing lost.
+        Ok(value) if armed.committed() == 0 && armed.rolled_back() > 0 && connection.total_changes() != changes => {
+            Done { result: Ok(value), outcome: Outcome::Failed }
+        }
         Ok(value) => Done { result: Ok(value), outcome: Outcome::Applied },
         Err(error) if armed.committed() == 0 => Done::failed(error),
         // A part of it was committed, and only the work knows what the rest would have been.

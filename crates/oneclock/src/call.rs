@@ -197,6 +197,7 @@ impl Call {
             bound: self.budget.bound,
             elapsed: clock::now().since(self.began),
             ledger: Box::new(self.operation.ledger().part(self.entry)),
+            found: None,
         }
     }
 }

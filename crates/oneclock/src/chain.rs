@@ -2,14 +2,60 @@
 //!
 //! Services wrap errors: in enums of their own, in boxes, with context. Whatever an ending stopped, or the lack of time kept
 //! from beginning, leads to an [`Ending`] or a [`WhyNot`] at the end of its source chain; so no wrapper that keeps its
-//! source can hide why work stopped.
+//! source can hide why work stopped. [`NotConnected`] is the same for what could not be reached.
 
 use std::error::Error;
+use std::fmt;
 
 use oneclock_core::{Ending, Reason};
 
 use crate::TaskFailed;
 use crate::grant::{Stopped, WhyNot};
+
+/// There was no connection to something that was called: proof that nothing was sent, and a failure that may pass. Drivers put it
+/// into the source chain of their errors, so that whoever answers knows it without knowing the driver.
+///
+/// ```
+/// # use oneclock::{NotConnected, not_connected_in};
+/// #[derive(Debug, thiserror::Error)]
+/// #[error("no stock today")]
+/// struct OfMine(#[source] NotConnected);
+///
+/// let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+/// let error = OfMine(NotConnected::because(refused));
+/// assert!(not_connected_in(&error).is_some_and(|found| found.why().is::<std::io::Error>()));
+/// ```
+#[derive(Debug)]
+pub struct NotConnected(Box<dyn Error + Send + Sync>);
+
+impl NotConnected {
+    /// For this reason.
+    pub fn because(why: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(why.into())
+    }
+
+    /// Why not; also its source.
+    pub fn why(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &*self.0
+    }
+}
+
+impl fmt::Display for NotConnected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no connection")
+    }
+}
+
+impl Error for NotConnected {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+/// What there was no connection to, if anywhere in the chain of `error` something says so.
+pub fn not_connected_in<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e NotConnected> {
+    find(error, |error| error.downcast_ref())
+}
 
 /// Why work stopped, if anywhere in the chain of `error` something says that it was stopped.
 ///

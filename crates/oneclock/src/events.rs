@@ -1,6 +1,6 @@
 //! What happened, told once, to one [`Observer`].
 //!
-//! Decides the words. Every count, span and log line elsewhere comes from these events; they are sent from guards, so
+//! Decides the words; `text` has the sentences. Every count, span and log line elsewhere comes from these events; they are sent from guards, so
 //! that cancelled work is counted too (contract N1).
 
 use std::collections::BTreeMap;
@@ -15,7 +15,10 @@ use oneclock_core::{Bound, Ending, Ledger, Name, Outcome, Reason};
 
 use crate::Operation;
 
-/// One thing that happened.
+mod text;
+
+/// One thing that happened. Printed, it is one line for the person on call: which operation, what it called, which bound,
+/// where, after how long, and what is known of the far side.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -145,8 +148,13 @@ pub struct OperationEnded<'a> {
     pub parent: Option<&'a Name>,
     /// What had made its deadline.
     pub bound: Bound,
-    /// Why it ended early; `None` if its work was done.
+    /// Why it ended early; `None` if its work was done, whatever it was answered with. To alert on failures look at
+    /// [`answered`](Self::answered) too, and at the status of the answer, which a layer outside of the ingress layer sees.
     pub ending: Option<Ending>,
+    /// The reason that its answer gave, if that was a problem with a reason of the contract's: a handler whose call was out
+    /// of time has done its work (`ending` is `None`) and was answered with `deadline`. `None` for every other answer, also
+    /// for a problem of the handler's own making and for a 500 or 502.
+    pub answered: Option<Reason>,
     /// How long it took.
     pub elapsed: Duration,
     /// Where the time went.
@@ -215,18 +223,41 @@ pub enum Keyed {
     NotRecorded,
 }
 
-/// Receives events. Called from guards: it must be quick, and must not panic.
+/// Receives events. Called from guards: it must be quick, and must not panic. Closures that take an [`Event`] are observers.
 pub trait Observer: Send + Sync + 'static {
     /// One event.
     fn on(&self, event: &Event<'_>);
 }
 
+impl<F> Observer for F
+where
+    F: Fn(&Event<'_>) + Send + Sync + 'static,
+{
+    fn on(&self, event: &Event<'_>) {
+        self(event);
+    }
+}
+
+/// The process has a global observer already. That one stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this process has a global observer already, which stays: call observe_globally once, when the process starts")]
+#[non_exhaustive]
+pub struct AlreadyObserved;
+
 /// Sends the events of every operation that has no observer of its own to `observer`, for the life of the process.
 ///
+/// ```
+/// use oneclock::events::{Event, observe_globally};
+///
+/// # fn main() -> Result<(), oneclock::events::AlreadyObserved> {
+/// observe_globally(std::sync::Arc::new(|event: &Event<'_>| eprintln!("{event}")))?;
+/// # Ok(()) }
+/// ```
+///
 /// # Errors
-/// Gives `observer` back if there is one already.
-pub fn observe_globally(observer: Arc<dyn Observer>) -> Result<(), Arc<dyn Observer>> {
-    GLOBAL.set(observer)
+/// [`AlreadyObserved`], if there is one already.
+pub fn observe_globally(observer: Arc<dyn Observer>) -> Result<(), AlreadyObserved> {
+    GLOBAL.set(observer).map_err(|_| AlreadyObserved)
 }
 
 static GLOBAL: OnceLock<Arc<dyn Observer>> = OnceLock::new();
@@ -283,22 +314,6 @@ impl Refusal {
     /// A refusal. For layers.
     pub fn new(operation: Name, reason: Reason, remaining: Duration, field: Option<Name>) -> Self {
         Self { operation, reason, field, remaining }
-    }
-}
-
-// === Keyed ===
-
-impl fmt::Display for Keyed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ran => f.write_str("keyed ran"),
-            Self::TookOver => f.write_str("keyed took over"),
-            Self::Replayed => f.write_str("keyed replayed"),
-            Self::Refused(refusal) => write!(f, "keyed refused {}", refusal.as_str()),
-            Self::Unknown(doubt) => write!(f, "keyed unknown {}", doubt.as_str()),
-            Self::Fenced => f.write_str("keyed fenced"),
-            Self::NotRecorded => f.write_str("keyed not recorded"),
-        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use oneclock_core::name::Hop;
 use oneclock_core::retry::Attempt;
 use oneclock_core::{Ask, Bound, Budget, Ending, Ledger, Name, Outcome, Reason, Refused, Stage, Tick};
 
@@ -249,7 +250,8 @@ impl NotBegun {
 
 impl fmt::Display for NotBegun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} → {} not begun: {}, outcome: {}", self.operation, self.call, self.why, Outcome::NotSent)
+        let hop = Hop(&self.operation, Some(&self.call));
+        write!(f, "{hop} not begun: {}, outcome: {}", self.why, Outcome::NotSent)
     }
 }
 
@@ -294,6 +296,16 @@ impl std::error::Error for WhyNot {}
 // === Stopped ===
 
 impl Stopped {
+    /// The same, where `outcome` was found out after the end. What was not begun was not sent, whatever is said here. For
+    /// drivers.
+    #[must_use]
+    pub fn knowing(self, outcome: Outcome) -> Self {
+        match self {
+            Self::Ended(ended) => Self::Ended(Ended { found: Some(outcome), ..ended }),
+            not_begun @ Self::NotBegun(_) => not_begun,
+        }
+    }
+
     /// What is known of what was stopped.
     pub fn outcome(&self) -> Outcome {
         match self {

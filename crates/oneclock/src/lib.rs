@@ -19,6 +19,7 @@
 //! ```
 
 pub mod call;
+mod caps;
 mod carried;
 mod chain;
 pub mod clock;
@@ -40,8 +41,9 @@ mod spawn;
 use std::time::Duration;
 
 pub use call::Call;
+pub use caps::{Caps, DEFAULT_CAP, WithoutOperation};
 pub use carried::{Carried, TooLate};
-pub use chain::{reason_in, stopped_in};
+pub use chain::{NotConnected, not_connected_in, reason_in, stopped_in};
 pub use fan_out::{FanOut, Joined, Missing, Optional, PartFailed, Required};
 pub use finish::Unfinished;
 pub use grant::{Grant, NotBegun, Standing, Stopped, WhyNot};
@@ -64,3 +66,8 @@ pub use spawn::{Spawned, TaskFailed, running_unguarded};
 pub fn remaining() -> Option<Duration> {
     scope::current(Operation::remaining)
 }
+
+/// The guide's examples, so that they compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/durations.md")]
+struct Guide;

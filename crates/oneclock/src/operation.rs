@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use oneclock_core::ending::Life;
 use oneclock_core::ledger::EntryId;
-use oneclock_core::{Bound, BoundBy, Budget, Cause, Deadline, Ending, Ledger, Name, Stage, Tick};
+use oneclock_core::{Bound, BoundBy, Budget, Cause, Deadline, Ending, Ledger, Name, Reason, Stage, Tick};
 use tokio_util::sync::CancellationToken;
 
 use crate::events::{self, Event, Observer};
@@ -95,6 +95,7 @@ pub(crate) struct Inner {
     unfinished: AtomicBool,                // whether its last `run` was dropped before its end
     panicked: AtomicBool,                  // whether a panic unwound through its work
     left: OnceLock<Mutex<Vec<Arc<Hook>>>>, // hooks that were cut off with its work: due if it ends early
+    answered: OnceLock<Reason>,            // what its answer gave as its reason
     gave_up_after: AtomicU32,              // attempts that a call of it made in vain, or a hop below; 0: none did
     told_when_over: AtomicBool,            // whether somebody waits on its token, or it is over
     told: AtomicBool,                      // whether its event was sent
@@ -260,6 +261,7 @@ impl Operation {
             unfinished: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
             left: OnceLock::new(),
+            answered: OnceLock::new(),
             gave_up_after: AtomicU32::new(0),
             told_when_over: AtomicBool::new(false),
             told: AtomicBool::new(false),
@@ -339,6 +341,11 @@ impl Operation {
     pub fn gave_up_after(&self) -> Option<u32> {
         let attempts = self.0.gave_up_after.load(Ordering::Relaxed);
         (attempts > 0).then_some(attempts)
+    }
+
+    /// Its answer is a problem with this reason: told in its event. The first one stays. For layers.
+    pub fn set_answered(&self, reason: Reason) {
+        let _ = self.0.answered.set(reason);
     }
 
     /// A call of it, or a hop below, gave up after so many attempts. For drivers.

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use oneclock_core::name::Hop;
 use oneclock_core::time::Legible;
 use oneclock_core::{Bound, BoundBy, Deadline, Ending, Ledger, Name, Outcome, Reason, Stage, effect};
 use pin_project_lite::pin_project;
@@ -75,6 +76,8 @@ pub struct Ended {
     pub elapsed: Duration,
     /// Where the time went.
     pub ledger: Box<Ledger>,
+    /// What was found out of the far side after the end, by a driver that can: more than the stage says.
+    pub found: Option<Outcome>,
 }
 
 // === Run ===
@@ -190,6 +193,7 @@ impl Ended {
             bound: operation.bound(),
             elapsed: clock::now().since(operation.began()),
             ledger: Box::new(operation.ledger()),
+            found: None,
         }
     }
 
@@ -198,9 +202,13 @@ impl Ended {
         self.ending.reason()
     }
 
-    /// What is known of the far side of work that was cut off here. For one [`call`](Self::call) its stage says it. For an
-    /// operation it is unknown: its parts may have had their effects, wherever the last of them was.
+    /// What is known of the far side of work that was cut off here. For one [`call`](Self::call) its stage says it, or what
+    /// was [`found`](Self::found) out. For an operation it is unknown: its parts may have had their effects, wherever the last
+    /// of them was.
     pub fn outcome(&self) -> Outcome {
+        if let Some(found) = self.found {
+            return found;
+        }
         match self.call {
             Some(_) => effect::outcome(effect::Seen::CutOff { stage: self.ending.stage }, false),
             None => effect::outcome_of_the_whole(self.ending.stage),
@@ -216,11 +224,8 @@ impl Ended {
 /// `order → inventory: out of time in stage connect (bound: caller) after 812ms of 800ms, outcome: not sent; spent: …`
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.operation)?;
-        if let Some(call) = &self.call {
-            write!(f, " → {call}")?;
-        }
-        write!(f, ": {} after {} of {}", self.ending, Legible(self.elapsed), Legible(self.bound.limit))?;
+        let hop = Hop(&self.operation, self.call.as_ref());
+        write!(f, "{hop}: {} after {} of {}", self.ending, Legible(self.elapsed), Legible(self.bound.limit))?;
         if self.call.is_some() {
             write!(f, ", outcome: {}", self.outcome())?;
         }

@@ -12,6 +12,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::spawn::Unguarded;
+
 /// One shutdown of one process or server: signalled once, over once. Cheap to clone.
 ///
 /// ```
@@ -149,7 +151,34 @@ impl Shutdown {
         self.0.tasks.spawn(task)
     }
 
-    pub(crate) fn spawn_blocking<R: Send + 'static>(&self, task: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
+    /// Runs a closure on a blocking thread. [`drain`](Self::drain) waits for it within its grace, and
+    /// [`running_unguarded`](crate::running_unguarded) counts it once it runs. For drivers, which know by themselves when it
+    /// must not begin any more and how to stop it; services use [`Operation::spawn_blocking`](crate::Operation::spawn_blocking).
+    ///
+    /// ```
+    /// # use oneclock::Shutdown; use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let shutdown = Shutdown::new();
+    /// let sum = shutdown.spawn_blocking(|| (1..=10).sum::<u32>());
+    /// assert_eq!(shutdown.drain(Duration::from_secs(5)).await, 0); // it was waited for
+    /// assert_eq!(sum.await.unwrap(), 55);
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn spawn_blocking<R: Send + 'static>(&self, task: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
+        self.spawn_uncounted(move || {
+            let _running = Unguarded::new();
+            task()
+        })
+    }
+
+    /// The same for what counts itself as running.
+    pub(crate) fn spawn_uncounted<R: Send + 'static>(
+        &self,
+        task: impl FnOnce() -> R + Send + 'static,
+    ) -> JoinHandle<R> {
         self.0.closures.spawn_blocking(task)
     }
 

@@ -69,7 +69,12 @@ pub(crate) struct ZombieWatch {
     operation: Operation,
     work: Name,
     because: RanOn,
+    running: Option<Unguarded>,
 }
+
+/// One of [`running_unguarded`], until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Unguarded(());
 
 /// Tells of a panic where it happens, so that one whose handle was dropped is counted too (contract N1).
 #[derive(Debug)]
@@ -81,7 +86,7 @@ pub(crate) struct PanicWatch {
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
 /// How many must-finish steps and blocking closures are running, in this process, whether or not their operation still
-/// lives. A test that leaves none behind sees its baseline again.
+/// lives; the closures of drivers included. A test that leaves none behind sees its baseline again.
 pub fn running_unguarded() -> usize {
     RUNNING.load(Ordering::Relaxed)
 }
@@ -191,7 +196,7 @@ impl Operation {
                     driver.finish();
                     Ok(value)
                 };
-                State::Running { task: self.shutdown().spawn_blocking(closure), child, end }
+                State::Running { task: self.shutdown().spawn_uncounted(closure), child, end }
             }
             Err(not_begun) => State::Refused(Some(not_begun)),
         };
@@ -268,14 +273,13 @@ fn not_begun(operation: &Operation, task: &Name, ending: Ending) -> NotBegun {
 
 impl ZombieWatch {
     pub(crate) fn new(operation: Operation, work: Name, because: RanOn) -> Self {
-        RUNNING.fetch_add(1, Ordering::Relaxed);
-        Self { operation, work, because }
+        Self { operation, work, because, running: Some(Unguarded::new()) }
     }
 }
 
 impl Drop for ZombieWatch {
     fn drop(&mut self) {
-        RUNNING.fetch_sub(1, Ordering::Relaxed);
+        self.running = None; // before its event, which says that it is over
         let now = clock::now();
         if let Some(over) = self.operation.over_since(now) {
             self.operation.tell(&Event::RanOn {
@@ -285,6 +289,21 @@ impl Drop for ZombieWatch {
                 for_: now.since(over),
             });
         }
+    }
+}
+
+// === Unguarded ===
+
+impl Unguarded {
+    pub(crate) fn new() -> Self {
+        RUNNING.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Unguarded {
+    fn drop(&mut self) {
+        RUNNING.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -170,12 +170,14 @@ impl<'p> RetryPlan<'p> {
     }
 
     /// Whether one of ours gave a reason that another attempt would not change. That its budget ran out is no such reason
-    /// where our own limit for the attempt was that budget: it saw what our timer was about to see (contract R4).
+    /// where our own limit for the attempt was that budget: it saw what our timer was about to see, less what it keeps back
+    /// for its answer (contract R4).
     fn is_final(&self, reason: Reason, now: Tick) -> bool {
         let Attempt { budget, .. } = self.latest;
+        let kept_back = self.min_useful.max(budget.bound.limit / KEPT_BACK);
         let is_our_limit = reason == Reason::Deadline
             && budget.deadline < self.whole.deadline
-            && budget.deadline.remaining(now) < self.min_useful;
+            && budget.deadline.remaining(now) < kept_back;
         reason.repeat() == Repeat::No && !is_our_limit
     }
 
@@ -201,6 +203,9 @@ impl<'p> RetryPlan<'p> {
         self.policy.per_try().map_or(remaining, |limit| limit.min(remaining))
     }
 }
+
+/// The part of an attempt's limit that a far side may keep back for its answer.
+const KEPT_BACK: u32 = 8;
 
 /// min(per_try, remaining), if that is useful (contract R3).
 fn granted(policy: &RetryPolicy, min_useful: Duration, whole: Budget, now: Tick) -> Result<Budget, Refused> {

@@ -186,6 +186,7 @@ fn section_5_a_limit_per_attempt_is_a_new_budget_each_time() {
     let out_of_time = Tried::new(UNKNOWN).status(Status::Http(504)).reason(Some(Reason::Deadline));
     let tried = |now| plan_of(&policy, &Effect::ReadOnly).tried(out_of_time, &Tokens::new(), 0, at(now));
     goes_on(tried(98));
+    goes_on(tried(90)); // it kept something back for its answer
     stops(tried(40), "reason");
 }
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
+use oneclock::WithoutOperation;
 use oneclock_core::retry::RetryPolicy;
 use oneclock_core::wire::Conventions;
 use oneclock_core::{Name, Refused, Trust};
 
 use super::Client;
 use super::head::Base;
-use crate::destination::{Destination, DestinationBuilder, WithoutOperation};
+use crate::destination::{Destination, DestinationBuilder};
 
 /// Builds a [`Client`].
 #[derive(Debug)]

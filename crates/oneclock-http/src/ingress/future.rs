@@ -279,6 +279,9 @@ impl Answering {
         if !response.extensions().is_empty()
             && let Some(problem) = response.extensions_mut().remove::<Problem>()
         {
+            if let Some(reason) = problem.reason() {
+                driver.operation().set_answered(reason);
+            }
             driver.finish_at(now);
             return self.rewritten(response.into_parts().0, problem).map(BoundedBody::whole);
         }

@@ -44,7 +44,7 @@ pub(super) fn effect_of(head: &request::Parts, policy: &RetryPolicy) -> Effect {
 /// What an answer says.
 pub(super) fn answered(destination: &Destination, effect: &Effect, head: &response::Parts) -> Tried {
     let seen = destination.seen(head);
-    let outcome = effect::outcome(seen, *effect == Effect::ReadOnly);
+    let outcome = effect::outcome_of(effect, seen);
     let tried = match seen {
         Seen::Answer { status, reason } => Tried::new(outcome).status(Status::Http(status)).reason(reason),
         Seen::GrpcAnswer { status, reason } => Tried::new(outcome).status(Status::Grpc(status)).reason(reason),

@@ -99,6 +99,11 @@ impl Kept {
 // === State ===
 
 impl State {
+    /// Whether an attempt gets nothing any more: it was given up, or what was sent before it is not there.
+    fn cannot_send_to(&self, generation: u32) -> bool {
+        self.generation != generation || (self.lost && generation > 1)
+    }
+
     /// Keeps a piece, if all before it are kept and it fits.
     fn keep(&mut self, piece: Piece, limit: usize) {
         let size = if let Piece::Data(data) = &piece { data.len() } else { 0 };
@@ -124,7 +129,7 @@ impl Body for Replay {
         let this = &mut *self;
         let mut rest = {
             let mut state = this.kept.lock();
-            if state.generation != this.generation || (state.lost && this.generation > 1) {
+            if state.cannot_send_to(this.generation) {
                 return Poll::Ready(Some(Err(h2::Error::from(h2::Reason::CANCEL).into())));
             }
             if let Some(piece) = state.pieces.get(this.at).cloned() {
@@ -175,13 +180,18 @@ impl Body for Replay {
 
     fn is_end_stream(&self) -> bool {
         let state = self.kept.lock();
-        state.over && self.at >= state.pieces.len()
+        // One that cannot be sent is not at its end: it is cut off, and must not look complete (contract X3).
+        state.over && self.at >= state.pieces.len() && !state.cannot_send_to(self.generation)
     }
 
     fn size_hint(&self) -> SizeHint {
         let mut hint = SizeHint::new();
         let whole = &self.kept.0.hint;
         hint.set_lower(whole.lower().saturating_sub(self.sent));
+        // Nor does one that cannot be sent say that nothing is left of it.
+        if self.kept.lock().cannot_send_to(self.generation) {
+            return hint;
+        }
         if let Some(upper) = whole.upper() {
             hint.set_upper(upper.saturating_sub(self.sent).max(hint.lower()));
         }
@@ -251,6 +261,47 @@ mod tests {
         assert_eq!(poll(&mut second), Poll::Ready(None));
         let mut third = kept.body();
         assert_eq!((poll(&mut third), third.is_end_stream()), (is("a"), false));
+    }
+
+    /// One that lets another thread in while it is polled.
+    struct LetsIn<F>(Option<F>);
+
+    impl<F: FnOnce() + Unpin> Body for LetsIn<F> {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            let Some(other_thread) = self.0.take() else { return Poll::Ready(None) };
+            other_thread();
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"0123456789")))))
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.0.is_none()
+        }
+    }
+
+    #[test]
+    fn x3_a_second_attempt_that_lost_its_body_does_not_look_complete() {
+        let second = Arc::new(Mutex::new(None));
+        let kept = Arc::new(Mutex::new(None::<Kept>));
+        let begins = {
+            let (second, kept) = (Arc::clone(&second), Arc::clone(&kept));
+            move || *second.lock().unwrap() = kept.lock().unwrap().as_ref().map(Kept::body)
+        };
+        let body = Kept::new(LetsIn(Some(begins)), 4);
+        *kept.lock().unwrap() = Some(body.clone());
+        let mut first = body.body();
+        assert!(body.is_whole(), "so the second attempt may begin");
+        assert_eq!(poll(&mut first), is("0123456789"), "more than is kept, taken while the second began");
+        assert!(!first.is_end_stream(), "given up, and not complete");
+        let mut second = second.lock().unwrap().take().expect("begun");
+        assert!(!second.is_end_stream());
+        assert_ne!(second.size_hint().exact(), Some(0));
+        assert_eq!(poll(&mut second), Poll::Ready(Some(Err(()))));
     }
 
     #[test]

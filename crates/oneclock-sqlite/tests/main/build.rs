@@ -10,6 +10,10 @@ use crate::support::{Folder, ms, operation};
 #[test]
 fn contradictions_show_when_the_pool_is_built() {
     assert!(matches!(Pool::builder(":memory:").size(0).build(), Err(BadPool::NoConnections)));
+    match Pool::builder(":memory:").size(usize::MAX).build() {
+        Err(BadPool::TooManyConnections { size: usize::MAX, most }) => assert!(most > 0),
+        other => panic!("{other:?}"),
+    }
     assert!(matches!(Pool::builder(":memory:").max_waiting(0).build(), Err(BadPool::NoPlaces)));
     match Pool::builder(":memory:").cap("lookup", ms(50)).min_useful(ms(60)).build() {
         Err(BadPool::Cap { call, source: Refused::CapBelowMinimum { .. } }) => assert_eq!(call.as_str(), "lookup"),

@@ -21,7 +21,8 @@ async fn d9_a_statement_of_ten_seconds_ends_at_its_deadline_and_its_connection_s
     let error = pool.run_in(&op, "report", |conn| count_to(conn, FOR_EVER)).await.unwrap_err();
     let took = oneclock::clock::now().since(began);
     assert!(took >= ms(95) && took < ms(900), "{took:?}");
-    let SqliteError::Stopped { stopped: Stopped::Ended(ended), outcome } = &error else { panic!("{error:?}") };
+    let SqliteError::Stopped { stopped, outcome, .. } = &error else { panic!("{error:?}") };
+    let Stopped::Ended(ended) = &**stopped else { panic!("{error:?}") };
     assert_eq!((ended.ending.cause, ended.ending.stage), (Cause::Deadline, Stage::Work));
     assert_eq!(*outcome, Outcome::Rejected, "nothing was committed, and that is proven");
     assert!(ended.ledger.entries().iter().any(|entry| entry.stage == Stage::Work), "{ended}");
@@ -45,10 +46,13 @@ async fn i13_the_error_says_which_bound_where_and_where_the_time_went() {
         assert!(text.contains(part), "{part:?} in: {text}");
     }
     assert_eq!(error.reason(), Some(Reason::Cap));
+    assert!(!text.contains("lock"), "it waited for none: {text}");
 
     #[derive(Debug, thiserror::Error)]
     #[error("the shop's own")]
     struct OfTheShop(#[source] SqliteError);
+    let source = std::error::Error::source(&error).expect("what stopped it").to_string();
+    assert_eq!(source, text, "the source knows the same, so an answer made of it does not contradict");
     let wrapped = OfTheShop(error);
     assert_eq!(reason_in(&wrapped), Some(Reason::Cap));
     assert!(stopped_in(&wrapped).is_some());

@@ -37,9 +37,8 @@ async fn d6_waiting_for_a_connection_is_stage_pool_counted_and_cut() {
     let recorder = Recorder::new();
     let op = operation(ms(120)).observed_by(recorder.clone());
     let error = pool.run_in(&op, "lookup", |conn| count_to(conn, 1)).await.unwrap_err();
-    let SqliteError::Stopped { stopped: Stopped::Ended(ended), outcome: Outcome::NotSent } = &error else {
-        panic!("{error:?}")
-    };
+    let SqliteError::Stopped { stopped, outcome: Outcome::NotSent, .. } = &error else { panic!("{error:?}") };
+    let Stopped::Ended(ended) = &**stopped else { panic!("{error:?}") };
     assert_eq!((ended.ending.cause, ended.ending.stage), (Cause::Deadline, Stage::Pool));
     let ledger = op.ledger();
     let direct: Vec<_> = ledger.parts_of(None).collect();
@@ -134,9 +133,8 @@ fn n5_work_whose_deadline_passed_while_it_waited_for_a_thread_does_not_run() {
             Ok(())
         };
         let error = pool.run_in(&op, "lookup", work).await.unwrap_err();
-        let SqliteError::Stopped { stopped: Stopped::Ended(ended), outcome: Outcome::NotSent } = &error else {
-            panic!("{error:?}")
-        };
+        let SqliteError::Stopped { stopped, outcome: Outcome::NotSent, .. } = &error else { panic!("{error:?}") };
+        let Stopped::Ended(ended) = &**stopped else { panic!("{error:?}") };
         assert_eq!(ended.ending.stage, Stage::Queue);
         // And one whose caller leaves.
         let op = operation(BOUND).observed_by(recorder.clone());
@@ -241,4 +239,28 @@ async fn i6_200_callers_on_5_connections_leave_at_random_and_no_connection_is_lo
     for call in five {
         assert_eq!(tokio::time::timeout(BOUND, call).await.unwrap().unwrap().unwrap(), 100);
     }
+}
+
+/// I14: a statement is a blocking closure like any other, and a shutdown waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x10_a_shutdown_waits_for_a_call_and_the_counter_knows_it() {
+    let folder = Folder::new();
+    let pool = folder.pool(|pool| pool.size(1));
+    let shutdown = Shutdown::new();
+    let op = operation(BOUND).ended_by(&shutdown);
+    let (begins, begun) = oneshot::channel();
+    let (charging, charged) = (pool.clone(), op.clone());
+    let charge = tokio::spawn(async move {
+        let insert = move |tx: &mut rusqlite::Transaction<'_>| {
+            begins.send(()).unwrap();
+            std::thread::sleep(ms(150));
+            tx.execute("INSERT INTO t (i) VALUES (1)", [])
+        };
+        charging.transaction_in(&charged, "charge", insert).await
+    });
+    begun.await.unwrap();
+    assert!(oneclock::running_unguarded() > 0);
+    assert_eq!(shutdown.drain(BOUND).await, 0);
+    assert_eq!(folder.rows(), 1, "it was waited for");
+    assert_eq!(charge.await.unwrap().unwrap(), 1);
 }

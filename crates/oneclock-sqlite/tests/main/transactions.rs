@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use oneclock_core::{Cause, Outcome, Reason};
+use oneclock_core::{Cause, Outcome, Reason, Stage};
 use oneclock_sqlite::rusqlite::{self, Connection, ErrorCode, Transaction};
 use oneclock_sqlite::{Decision, Pool, SqliteError, Synchronous};
 
 use crate::support::{BOUND, FOR_EVER, Folder, Recorder, count_to, eventually, ms, operation, until_idle};
 
 fn insert(tx: &mut Transaction<'_>) -> rusqlite::Result<usize> {
-    tx.execute("INSERT INTO t (of) VALUES (NULL)", [])
+    insert_into(tx)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -101,6 +101,71 @@ async fn d5_what_the_work_or_the_database_refuses_is_rolled_back() {
     });
     assert_eq!(panics.await.unwrap_err().outcome(), Outcome::Rejected);
     assert_eq!((folder.rows(), pool.status().discarded), (0, 0));
+}
+
+/// Work of `run` with transactions of its own: what they leave behind is what its caller and the event are told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d5_a_transaction_that_run_leaves_open_is_an_error_and_nothing_of_it_is_there() {
+    let folder = Folder::new();
+    let pool = folder.pool(|pool| pool.size(1));
+    let recorder = Recorder::new();
+    let op = operation(ms(10_000)).observed_by(recorder.clone());
+    let open = "BEGIN; INSERT INTO t (i) VALUES (1)";
+    let error = pool.run_in(&op, "open", |conn| conn.execute_batch(open)).await.unwrap_err();
+    assert!(matches!(error, SqliteError::TransactionLeftOpen { outcome: Outcome::Failed, .. }), "{error:?}");
+    assert_eq!((recorder.call("open").await.outcome, folder.rows()), (Outcome::Failed, 0));
+
+    // What was committed before it stays, and only the work knows what that means.
+    let half = "INSERT INTO t (i) VALUES (2); BEGIN; INSERT INTO t (i) VALUES (3)";
+    let error = pool.run_in(&op, "half", |conn| conn.execute_batch(half)).await.unwrap_err();
+    let unknown = Outcome::Unknown { stage: Stage::Work };
+    assert!(matches!(error, SqliteError::TransactionLeftOpen { .. }) && error.outcome() == unknown, "{error:?}");
+    assert_eq!((recorder.call("half").await.outcome, folder.rows()), (unknown, 1));
+
+    // Nothing is lost of one that only read. It is a mistake all the same, which shows before it costs a write.
+    let reads = |conn: &mut Connection| {
+        conn.execute_batch("BEGIN")?;
+        conn.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0))
+    };
+    let error = pool.run_in(&op, "reads", reads).await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::Failed);
+    assert_eq!(pool.status().discarded, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d5_a_transaction_that_run_rolls_back_is_not_told_as_applied() {
+    let folder = Folder::new();
+    let pool = folder.pool(|pool| pool.size(1));
+    let recorder = Recorder::new();
+    let op = operation(ms(10_000)).observed_by(recorder.clone());
+    let dropped = |conn: &mut Connection| {
+        let tx = conn.transaction()?;
+        insert_into(&tx) // and is dropped, which rolls back
+    };
+    assert_eq!(pool.run_in(&op, "dropped", dropped).await.unwrap(), 1);
+    assert_eq!((recorder.call("dropped").await.outcome, folder.rows()), (Outcome::Failed, 0));
+
+    let commits = |conn: &mut Connection| {
+        let tx = conn.transaction()?;
+        insert_into(&tx)?;
+        tx.commit()?;
+        let tx = conn.transaction()?;
+        insert_into(&tx).map(drop)
+    };
+    pool.run_in(&op, "commits", commits).await.unwrap();
+    assert_eq!((recorder.call("commits").await.outcome, folder.rows()), (Outcome::Applied, 1));
+
+    // The usual way to read several things of one moment: nothing was there to be applied, and it is answered.
+    let reads = |conn: &mut Connection| {
+        let tx = conn.transaction()?;
+        tx.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0))
+    };
+    assert_eq!(pool.run_in(&op, "reads", reads).await.unwrap(), 1);
+    assert_eq!(recorder.call("reads").await.outcome, Outcome::Applied);
+}
+
+fn insert_into(tx: &Transaction<'_>) -> rusqlite::Result<usize> {
+    tx.execute("INSERT INTO t (of) VALUES (NULL)", [])
 }
 
 /// A deferred constraint is found at COMMIT, which fails and leaves the transaction open.

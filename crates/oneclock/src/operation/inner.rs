@@ -189,6 +189,7 @@ impl Inner {
                 parent: self.parent.as_ref().map(Operation::name),
                 bound: self.budget.bound,
                 ending: self.life.ending(),
+                answered: self.answered.get().copied(),
                 elapsed: clock::now().since(self.began),
                 ledger: &ledger,
             };

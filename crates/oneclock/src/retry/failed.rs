@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use oneclock_core::name::Hop;
 use oneclock_core::retry::{Pushback, Stop, Tried};
 use oneclock_core::{Name, Outcome, Reason};
 
@@ -187,7 +188,8 @@ impl<E> fmt::Display for GaveUp<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let attempts = if self.attempts == 1 { "attempt" } else { "attempts" };
         let Self { operation, call, attempts: made, why, .. } = self;
-        write!(f, "{operation} → {call}: gave up after {made} {attempts}: {why}")
+        let hop = Hop(operation, Some(call));
+        write!(f, "{hop}: gave up after {made} {attempts}: {why}")
     }
 }
 

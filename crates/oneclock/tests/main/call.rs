@@ -1,6 +1,6 @@
 //! One call: its stages in the ledger, its outcome by stage, its one event.
 
-use oneclock::{Operation, clock};
+use oneclock::{Operation, Stopped, clock};
 use oneclock_core::{BoundBy, Cause, Outcome, Stage};
 
 use crate::support::{Recorder, Told, begun, ms, request};
@@ -43,6 +43,36 @@ async fn i13_the_error_names_stage_bound_outcome_and_where_the_time_went() {
                 spent: pool 120ms, connect 180ms";
     assert_eq!(ended.to_string(), text);
     assert_eq!(op.ending(), None, "the caller still has time");
+}
+
+/// A part of a fan-out and the client that it uses often have one name.
+#[tokio::test(start_paused = true)]
+async fn i13_a_part_that_calls_what_it_is_named_after_is_one_hop() {
+    let op = Operation::begin("order", ms(2_000));
+    let calls = |part: Operation| async move {
+        let mut call = part.grant("pricing").cap(ms(300)).call().unwrap();
+        call.enter(Stage::Wait);
+        call.run(std::future::pending::<()>()).await
+    };
+    let failed = op.fan_out().required("pricing", calls).await.unwrap_err();
+    assert_eq!(failed.to_string(), "order: required part pricing failed");
+    let source = std::error::Error::source(&failed).unwrap().to_string();
+    assert!(source.starts_with("pricing: out of time in stage wait (bound: cap) after 300ms of 300ms"), "{source}");
+}
+
+/// A driver that asks the far side afterwards knows more than the stage says, and everything that asks the error hears it.
+#[tokio::test(start_paused = true)]
+async fn i8_what_was_found_out_after_a_cut_off_counts() {
+    let op = Operation::begin("order", ms(300));
+    let mut call = op.grant("charge").call().unwrap();
+    call.enter(Stage::Work);
+    let ended = call.run(std::future::pending::<()>()).await.unwrap_err();
+    assert!(matches!(ended.outcome(), Outcome::Unknown { .. }));
+    let known = Stopped::from(ended).knowing(Outcome::Rejected);
+    assert_eq!(known.outcome(), Outcome::Rejected);
+    assert!(known.to_string().contains("outcome: rejected"), "{known}");
+    let not_begun = Stopped::from(op.grant("charge").call().unwrap_err()).knowing(Outcome::Rejected);
+    assert_eq!(not_begun.outcome(), Outcome::NotSent, "that is certain");
 }
 
 #[tokio::test(start_paused = true)]

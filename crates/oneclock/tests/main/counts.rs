@@ -91,6 +91,28 @@ async fn a_closure_that_goes_on_is_counted_until_it_is_over() {
     assert_eq!((live_operations(), running_unguarded()), (0, 0));
 }
 
+/// Of drivers, which know by themselves when to begin and how to stop it.
+#[tokio::test]
+async fn a_closure_of_a_driver_is_counted_and_waited_for() {
+    if !is_alone("counts::a_closure_of_a_driver_is_counted_and_waited_for") {
+        return;
+    }
+    let shutdown = Shutdown::new();
+    let (begins, begun) = tokio::sync::oneshot::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let closure = shutdown.spawn_blocking(move || {
+        begins.send(()).unwrap();
+        released.recv()
+    });
+    begun.await.unwrap();
+    assert_eq!((running_unguarded(), shutdown.tasks()), (1, 1));
+    assert_eq!(shutdown.drain(ms(20)).await, 1, "it goes on beyond the grace");
+    release.send(()).unwrap();
+    closure.await.unwrap().unwrap();
+    assert_eq!(shutdown.drain(Duration::from_secs(20)).await, 0);
+    assert_eq!(running_unguarded(), 0);
+}
+
 #[tokio::test]
 async fn a_hundred_operations_ended_at_random_leave_nothing_behind() {
     if !is_alone("counts::a_hundred_operations_ended_at_random_leave_nothing_behind") {

@@ -1,9 +1,9 @@
 //! The counting observer, and who hears what.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use oneclock::events::{Counting, Observer};
+use oneclock::events::{Counting, Event, Observer, observe_globally};
 use oneclock::{Operation, Shutdown};
 use oneclock_core::{Outcome, Stage};
 
@@ -62,6 +62,27 @@ async fn observers_are_inherited_and_others_hear_nothing() {
     drop((op, other));
     assert_eq!(ours.count("ended ok"), 3);
     assert_eq!(others.count("ended ok"), 1);
+}
+
+#[test]
+fn a_closure_is_an_observer_and_an_event_is_a_line() {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let keeps = Arc::clone(&lines);
+    let observer = Arc::new(move |event: &Event<'_>| keeps.lock().unwrap().push(event.to_string()));
+    drop(Operation::begin("order", ms(60_000)).observed_by(observer));
+    let lines = lines.lock().unwrap();
+    let [line] = lines.as_slice() else { panic!("one event: {lines:?}") };
+    assert!(line.starts_with("order: done after ") && line.ends_with(" of 60s (bound: cap)"), "{line}");
+}
+
+/// The only test here that sets one: it stays for the life of the process.
+#[test]
+fn there_is_one_global_observer() {
+    let nothing = |_: &Event<'_>| {};
+    let (first, second) = (observe_globally(Arc::new(nothing)), observe_globally(Arc::new(nothing)));
+    first.expect("none before it");
+    let error = second.unwrap_err();
+    assert!(error.to_string().contains("has a global observer already"), "{error}");
 }
 
 #[test]

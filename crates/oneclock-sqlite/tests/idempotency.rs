@@ -1,0 +1,23 @@
+//! The idempotency store on real files, and under processes that are killed and stopped.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests: a panic is how they fail
+
+#[path = "idempotency/support.rs"]
+mod support;
+
+#[path = "idempotency/child.rs"]
+mod child;
+#[cfg(unix)]
+#[path = "idempotency/crash.rs"]
+mod crash;
+#[cfg(unix)]
+#[path = "idempotency/stopped.rs"]
+mod stopped;
+#[path = "idempotency/store.rs"]
+mod store;
+#[cfg(target_os = "linux")]
+#[path = "idempotency/synced.rs"]
+mod synced;
+
+#[path = "../../oneclock-idempotency/tests/main/store_rules.rs"]
+mod store_rules;
