@@ -4,12 +4,17 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::servers::{Servers, Use};
+
 mod fuzz;
 mod itself;
 mod layers;
 mod msrv;
+mod picture;
+mod private;
 mod ran;
 mod run;
+mod servers;
 mod test;
 mod workspace;
 
@@ -18,8 +23,11 @@ usage: cargo xtask COMMAND
 
   test [--only STEP]                  everything that must hold before a change is handed on
   layers                              arrows between crates point down only
+  servers                             what is there of what the tests need
+  servers [--private] -- COMMAND      runs COMMAND with these servers, started if necessary; --private: ignores running ones
   fuzz [--seconds N] [TARGET...]      every fuzz target, or these, for N seconds each (60)
   bench [ARG...]                      instruction and allocation counts beside peers (needs valgrind)
+  picture                             the README's picture and table of the demo, from its real output
   soak [--requests N] [--seed S]      many requests with random cancellations; nothing may be left over
   help                                this text
 
@@ -35,7 +43,7 @@ fn main() -> ExitCode {
     let root = root();
     let result = match command {
         // `bench --help` and `soak --help` belong to those programs.
-        "test" | "layers" | "fuzz" if rest.iter().any(|argument| argument == "--help") => {
+        "test" | "layers" | "fuzz" | "servers" if before_command(rest).iter().any(|argument| argument == "--help") => {
             print_help();
             Ok(())
         }
@@ -47,8 +55,10 @@ fn main() -> ExitCode {
         "layers" => {
             nothing(command, rest).and_then(|()| test::check_layers(&root)).map(|what| println!("layers: {what}"))
         }
+        "servers" => servers(&root, rest),
         "fuzz" => fuzz::Plan::read(rest).and_then(|plan| fuzz::fuzz(&root, &plan)),
         "bench" => bench(&root, rest),
+        "picture" => nothing(command, rest).and_then(|()| picture::draw(&root)),
         "soak" => delegate(&root, &["--release", "--package", "oneclock-tests", "--bin", "soak"], rest),
         other => Err(format!("no command `{other}`; `cargo xtask help` lists them")),
     };
@@ -88,6 +98,33 @@ fn nothing(command: &str, arguments: &[String]) -> Result<(), String> {
         [] => Ok(()),
         [first, ..] => Err(format!("{command}: takes no arguments, found `{first}`")),
     }
+}
+
+/// What stands before `--`.
+fn before_command(arguments: &[String]) -> &[String] {
+    arguments.split(|argument| argument == "--").next().unwrap_or_default()
+}
+
+fn servers(root: &Path, arguments: &[String]) -> Result<(), String> {
+    let options = before_command(arguments);
+    let which = match options {
+        [] => Use::Running,
+        [option] if option == "--private" => Use::Private,
+        [other, ..] => return Err(format!("servers: unknown argument `{other}`; there is [--private] -- COMMAND")),
+    };
+    let (program, rest) = match (arguments.get(options.len() + 1..).and_then(<[String]>::split_first), which) {
+        (Some(command), _) => command,
+        (None, Use::Running) if arguments.is_empty() => {
+            println!("{}", servers::report()?);
+            return Ok(());
+        }
+        (None, _) => return Err("servers: a command is missing after `--`".to_owned()),
+    };
+    let servers = Servers::ready(root, which)?;
+    let mut command = run::program(root, program.as_ref());
+    command.args(rest);
+    servers.tell(&mut command);
+    run::run(command)
 }
 
 fn bench(root: &Path, arguments: &[String]) -> Result<(), String> {

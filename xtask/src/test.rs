@@ -3,12 +3,14 @@
 //!
 //! A step that could not be run is shown as such in the table at the end; no step is left out in silence.
 
+use std::cell::OnceCell;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{env, process::Command};
 
 use crate::run::{self, Reports};
+use crate::servers::{Servers, Use};
 use crate::workspace::{Member, Workspace};
 use crate::{itself, layers, msrv, ran};
 
@@ -16,7 +18,13 @@ use crate::{itself, layers, msrv, ran};
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    run: fn(&Path) -> Result<Done, String>,
+    run: fn(&Here) -> Result<Done, String>,
+}
+
+/// What the steps share.
+struct Here<'root> {
+    root: &'root Path,
+    servers: OnceCell<Servers>,
 }
 
 /// How a step ended that did not fail.
@@ -50,12 +58,13 @@ pub(crate) fn test(root: &Path, only: Option<&str>) -> Result<(), String> {
         let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
         return Err(format!("no step `{}`; the steps are {}", only.unwrap_or_default(), names.join(", ")));
     }
+    let here = Here { root, servers: OnceCell::new() };
     let begun = now();
     let mut table = String::new();
     for (number, step) in chosen.iter().enumerate() {
         eprintln!("\n=== {}/{} {}: {}", number + 1, chosen.len(), step.name, step.about);
         let step_begun = now();
-        let done = (step.run)(root);
+        let done = (step.run)(&here);
         let seconds = step_begun.elapsed().as_secs_f64();
         let note = match &done {
             Ok(Done::Passed(note)) => note.clone(),
@@ -89,9 +98,23 @@ fn now() -> Instant {
     Instant::now()
 }
 
+// === Here ===
+
+impl Here<'_> {
+    /// The servers that tests need. Found or started by the first step that asks, stopped after the last one.
+    fn servers(&self) -> Result<&Servers, String> {
+        if let Some(servers) = self.servers.get() {
+            return Ok(servers);
+        }
+        let servers = Servers::ready(self.root, Use::Running)?;
+        Ok(self.servers.get_or_init(|| servers))
+    }
+}
+
 // === Steps ===
 
-fn fmt(root: &Path) -> Result<Done, String> {
+fn fmt(here: &Here) -> Result<Done, String> {
+    let root = here.root;
     cargo(root, &["fmt", "--all", "--check"])?;
     // The fuzz targets are a workspace of their own.
     if root.join("fuzz/Cargo.toml").exists() {
@@ -100,8 +123,8 @@ fn fmt(root: &Path) -> Result<Done, String> {
     passed()
 }
 
-fn arrows(root: &Path) -> Result<Done, String> {
-    check_layers(root).map(Done::Passed)
+fn arrows(here: &Here) -> Result<Done, String> {
+    check_layers(here.root).map(Done::Passed)
 }
 
 /// The whole of `cargo xtask layers`.
@@ -114,22 +137,23 @@ pub(crate) fn check_layers(root: &Path) -> Result<String, String> {
     Err(violations.iter().map(|violation| format!("layers: {violation}")).collect::<Vec<_>>().join("\n"))
 }
 
-fn speaks_of_itself(root: &Path) -> Result<Done, String> {
-    itself::check(root).map(Done::Passed)
+fn speaks_of_itself(here: &Here) -> Result<Done, String> {
+    itself::check(here.root).map(Done::Passed)
 }
 
-fn rust_version(root: &Path) -> Result<Done, String> {
-    msrv::check(&Workspace::load(root)?).map(Done::Passed)
+fn rust_version(here: &Here) -> Result<Done, String> {
+    msrv::check(&Workspace::load(here.root)?).map(Done::Passed)
 }
 
-fn clippy(root: &Path) -> Result<Done, String> {
-    cargo(root, &["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])?;
+fn clippy(here: &Here) -> Result<Done, String> {
+    cargo(here.root, &["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])?;
     passed()
 }
 
-fn tests(root: &Path) -> Result<Done, String> {
-    let mut command = run::cargo(root);
-    if has(root, "nextest") {
+fn tests(here: &Here) -> Result<Done, String> {
+    let mut command = run::cargo(here.root);
+    here.servers()?.tell(&mut command);
+    if has(here.root, "nextest") {
         command.args(["nextest", "run", "--workspace", "--all-features"]);
         some_ran(command, Reports::Stderr, ran::nextest)
     } else {
@@ -140,14 +164,15 @@ fn tests(root: &Path) -> Result<Done, String> {
     }
 }
 
-fn doc_tests(root: &Path) -> Result<Done, String> {
-    let mut command = run::cargo(root);
+fn doc_tests(here: &Here) -> Result<Done, String> {
+    let mut command = run::cargo(here.root);
+    here.servers()?.tell(&mut command);
     command.args(["test", "--workspace", "--all-features", "--doc"]);
     some_ran(command, Reports::Stdout, ran::libtest)
 }
 
-fn docs(root: &Path) -> Result<Done, String> {
-    let mut command = run::cargo(root);
+fn docs(here: &Here) -> Result<Done, String> {
+    let mut command = run::cargo(here.root);
     command.env("RUSTDOCFLAGS", "-D warnings");
     command.args(["doc", "--no-deps", "--workspace", "--all-features"]);
     run::run(command)?;
@@ -155,7 +180,8 @@ fn docs(root: &Path) -> Result<Done, String> {
 }
 
 /// The workspace builds its crates together, and there one crate's features hide what another forgot to ask for.
-fn alone(root: &Path) -> Result<Done, String> {
+fn alone(here: &Here) -> Result<Done, String> {
+    let root = here.root;
     let workspace = Workspace::load(root)?;
     let mut checks = 0_usize;
     for member in &workspace.members {
@@ -183,7 +209,8 @@ fn check_alone(root: &Path, member: &Member, feature: Option<&str>) -> Result<()
 }
 
 /// On CI a missing cargo-deny is installed (three minutes on two cores): nobody would read there that it was not run.
-fn deny(root: &Path) -> Result<Done, String> {
+fn deny(here: &Here) -> Result<Done, String> {
+    let root = here.root;
     let installed = root.join("target/tools/bin/cargo-deny");
     let mut command = if has(root, "deny") {
         let mut command = run::cargo(root);

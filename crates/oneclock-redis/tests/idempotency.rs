@@ -1,0 +1,16 @@
+//! Idempotency records in a real Redis.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests: a panic is how they fail
+
+#[path = "main/support.rs"]
+#[allow(dead_code, reason = "shared with the other tests, which use all of it")]
+mod support;
+
+#[cfg(unix)]
+#[path = "idempotency/crash.rs"]
+mod crash;
+#[path = "idempotency/store.rs"]
+mod store;
+
+#[path = "../../oneclock-idempotency/tests/main/store_rules.rs"]
+mod store_rules;
