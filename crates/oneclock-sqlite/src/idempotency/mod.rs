@@ -78,6 +78,19 @@ pub enum BadStore {
         /// What SQLite says.
         source: rusqlite::Error,
     },
+    /// It has no write-ahead log: a database in memory, or a file system that cannot share memory. What it acknowledges
+    /// would not be known to be on the disk (contract M1).
+    #[error(
+        "the idempotency store {} has journal mode {mode} instead of a write-ahead log, so its claims would not be durable: \
+         give it a file on a local disk",
+        path.display()
+    )]
+    NotDurable {
+        /// Where it is.
+        path: PathBuf,
+        /// The journal mode that it has.
+        mode: String,
+    },
     /// The thread cannot be started, or the folder not synced.
     #[error("cannot start the idempotency store {}", path.display())]
     Start {
@@ -234,7 +247,9 @@ impl IdempotencyStoreBuilder {
         if queue == 0 || queue > tokio::sync::Semaphore::MAX_PERMITS || batch == 0 {
             return Err(BadStore::NoPlaces { queue, batch });
         }
-        let connection = open(&path, busy_for).map_err(|source| BadStore::Open { path: path.clone(), source })?;
+        let connection = open(&path, busy_for)
+            .map_err(|source| BadStore::Open { path: path.clone(), source })?
+            .map_err(|mode| BadStore::NotDurable { path: path.clone(), mode })?;
         // The file's own name must survive a crash as well.
         let synced = match path.parent() {
             Some(folder) if folder.as_os_str().is_empty() => sync_folder(Path::new(".")),
@@ -252,15 +267,19 @@ impl IdempotencyStoreBuilder {
     }
 }
 
-fn open(path: &Path, busy_for: Duration) -> rusqlite::Result<Connection> {
+/// The connection, or the journal mode that it has instead of a write-ahead log.
+fn open(path: &Path, busy_for: Duration) -> rusqlite::Result<Result<Connection, String>> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(busy_for)?;
-    connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+    let mode: String = connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
+    if mode != "wal" {
+        return Ok(Err(mode)); // a database in memory, or a file system that has no write-ahead log: not what M1 rests on
+    }
     connection.pragma_update(None, "synchronous", "full")?; // also of a write-ahead log: each commit is synced
     connection.pragma_update(None, "fullfsync", true)?; // where a plain sync leaves it in the disk's own memory
     connection.set_prepared_statement_cache_capacity(16);
     table::create(&connection)?;
-    Ok(connection)
+    Ok(Ok(connection))
 }
 
 fn sync_folder(folder: &Path) -> std::io::Result<()> {

@@ -193,3 +193,12 @@ async fn m10_64_duplicates_over_a_real_file_are_one_run() {
     }
     assert_eq!((folder.notes("effects").lines().count(), counting.count("keyed ran")), (1, 1));
 }
+
+/// What it acknowledges would be gone with the process, or with the machine.
+#[test]
+fn m1_a_database_without_a_write_ahead_log_is_refused() {
+    for path in [":memory:", ""] {
+        let refused = IdempotencyStore::builder(path).build();
+        assert!(matches!(refused, Err(BadStore::NotDurable { .. })), "{path:?}: {:?}", refused.map(drop));
+    }
+}

@@ -1,0 +1,97 @@
+//! The body of what the layer answers: whole, handed on from a run piece by piece, or the service's own.
+//!
+//! Decides how much of a run's answer is held to be kept: what is larger goes on to whoever waits, and the record says that
+//! it was given and cannot be given again.
+
+use bytes::{Bytes, BytesMut};
+use futures_util::future::poll_fn;
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use oneclock_http::BoxError;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use tokio::sync::mpsc;
+
+/// The body of an answer of this layer.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// How many pieces of a large answer wait for their reader.
+const PIECES: usize = 4;
+
+/// How a run's answer came in.
+pub(crate) enum Collected {
+    /// All of it, within the limit.
+    Whole(Bytes),
+    /// It was larger, or had trailers, and was handed on; now it is at its end.
+    HandedOn,
+    /// It broke off.
+    Broken(BoxError),
+}
+
+/// A body whose pieces come from a run.
+struct Pieces {
+    first: Option<Bytes>,
+    rest: mpsc::Receiver<Result<Frame<Bytes>, BoxError>>,
+}
+
+/// A body that is there.
+pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A service's own body.
+pub(crate) fn own<A>(body: A) -> Body
+where
+    A: http_body::Body<Data = Bytes> + Send + 'static,
+    A::Error: Into<BoxError>,
+{
+    body.map_err(Into::into).boxed_unsync()
+}
+
+/// Takes in `body` up to `limit` bytes. A larger one is given to `hand_on`, and read to its end here: whether or not anybody
+/// takes it, the run goes on.
+pub(crate) async fn collect(body: Body, limit: usize, hand_on: impl FnOnce(Body)) -> Collected {
+    use http_body::Body as _;
+    let mut body = pin!(body);
+    let mut held = BytesMut::new();
+    let too_much = loop {
+        match poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+            None => return Collected::Whole(held.freeze()),
+            Some(Err(error)) => return Collected::Broken(error),
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) if held.len() + data.len() <= limit => held.extend_from_slice(&data),
+                Ok(data) => break Frame::data(data),
+                Err(trailers) => break trailers,
+            },
+        }
+    };
+    let (sender, rest) = mpsc::channel(PIECES);
+    hand_on(Pieces { first: Some(held.freeze()), rest }.boxed_unsync());
+    let _ = sender.send(Ok(too_much)).await; // whoever waited may have left: then the rest is only read
+    loop {
+        match poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+            None => return Collected::HandedOn,
+            Some(Ok(frame)) => {
+                let _ = sender.send(Ok(frame)).await;
+            }
+            Some(Err(error)) => {
+                let told = error.to_string();
+                let _ = sender.send(Err(error)).await;
+                return Collected::Broken(told.into());
+            }
+        }
+    }
+}
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.first.take().filter(|first| !first.is_empty()) {
+            Some(first) => Poll::Ready(Some(Ok(Frame::data(first)))),
+            None => self.rest.poll_recv(cx),
+        }
+    }
+}

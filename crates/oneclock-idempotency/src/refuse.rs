@@ -1,0 +1,55 @@
+//! The only place where a refusal becomes an answer (contract M7).
+
+use bytes::Bytes;
+use http::header::{LINK, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+use oneclock_core::idempotency::{Handle, Refusal, Scope, retry_after};
+use oneclock_core::{Outcome, Stage, Trust};
+use oneclock_http::Problem;
+use std::time::Duration;
+
+/// Where a caller may ask what became of its operation.
+#[derive(Clone, Copy)]
+pub(crate) struct MonitorLink<'a> {
+    /// The path of the monitor, without the handle.
+    pub(crate) at: Option<&'a str>,
+    pub(crate) scope: &'a Scope,
+}
+
+/// The answer for `refusal`. `detail` is for everybody.
+pub(crate) fn answer(refusal: Refusal, detail: Option<String>, lease_left: Duration) -> Response<Bytes> {
+    let status = StatusCode::from_u16(refusal.http_status()).unwrap_or(StatusCode::CONFLICT);
+    let problem = Problem::with_status(status, refusal.title()).typed(refusal.as_str(), refusal.grpc_status());
+    let problem = problem.with_outcome(match refusal {
+        Refusal::InProgress | Refusal::OutcomeUnknown => Outcome::Unknown { stage: Stage::Work },
+        Refusal::AnswerNotKept => Outcome::Applied,
+        _ => Outcome::NotSent,
+    });
+    let mut response = of_problem(match detail {
+        Some(detail) => problem.detail(detail),
+        None => problem,
+    });
+    if refusal.comes_again() {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after(lease_left)));
+    }
+    response
+}
+
+/// A problem as for an outsider, and handed on whole to the ingress layer, which writes it anew for whom it trusts.
+pub(crate) fn of_problem(problem: Problem) -> Response<Bytes> {
+    let mut response = problem.to_response(Trust::Outside);
+    response.extensions_mut().insert(problem);
+    response
+}
+
+impl MonitorLink<'_> {
+    /// Adds the link to an answer that leaves something open.
+    pub(crate) fn add_to<B>(self, mut response: Response<B>) -> Response<B> {
+        if let Some(at) = self.at
+            && let Ok(link) = HeaderValue::try_from(format!("<{at}/{}>; rel=\"monitor\"", Handle::of(self.scope)))
+        {
+            response.headers_mut().append(LINK, link);
+        }
+        response
+    }
+}

@@ -1,0 +1,333 @@
+//! One request with a key: what it is told, and how long it waits.
+//!
+//! Decides the order: key, principal, body, fingerprint; then it joins or begins the run of its scope and waits, within its
+//! caller's budget. Leaving ends the wait and never the work (contract M10, N4).
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use oneclock::events::Keyed;
+use oneclock::{Operation, Unfinished, clock};
+use oneclock_core::idempotency::{Claim, Fingerprint, Key, NotAKey, Owner, Refusal, Scope, State, wait};
+use oneclock_core::{Deadline, Outcome, Reason, Stage, Trust};
+use oneclock_http::{BoxError, NothingHappened, Problem};
+use tokio::sync::{oneshot, watch};
+use tower_service::Service;
+
+use crate::body::{Body, own, whole};
+use crate::layer::Config;
+use crate::refuse::{self, MonitorLink};
+use crate::run::{Run, Work};
+use crate::runs::{Joined, Place, Told};
+use crate::store::{Kept, Store};
+use crate::{fingerprint, names};
+
+/// The first pause between two looks at a record whose run is somewhere else, and the longest.
+const LOOKS_FIRST: Duration = Duration::from_millis(20);
+const LOOKS_AT_LEAST: Duration = Duration::from_millis(250);
+
+/// A request with a key.
+pub(crate) struct Asked<St> {
+    config: Arc<Config<St>>,
+    work: Work,
+    scope: Scope,
+    print: Fingerprint,
+    head: Parts,
+    bytes: Bytes,
+    operation: Operation,
+    until: Deadline, // of the wait
+}
+
+/// What a wait came to.
+enum Waited {
+    Answer(Response<Body>),
+    Told(Told),
+    TimeUp,
+}
+
+/// The key of a request. `Ok(None)`: it has none and needs none. Else the refusal, and why.
+pub(crate) fn key_of<St>(config: &Config<St>, head: &Parts) -> Result<Option<Key>, (Refusal, Option<NotAKey>)> {
+    match Key::parse_all(head.headers.get_all(names::KEY).iter().map(http::HeaderValue::as_bytes)) {
+        Ok(None) if config.required => Err((Refusal::KeyMissing, None)),
+        Ok(key) => Ok(key),
+        Err(why) => Err((Refusal::KeyMalformed, Some(why))),
+    }
+}
+
+fn is_grpc(head: &Parts) -> bool {
+    head.headers.get(http::header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// From the request with its key to its answer.
+pub(crate) async fn answer<St, S, B, A>(
+    config: Arc<Config<St>>,
+    inner: S,
+    key: Key,
+    request: Request<B>,
+) -> Response<Body>
+where
+    St: Store,
+    S: Service<Request<B>, Response = Response<A>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: http_body::Body<Data = Bytes> + From<Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    A: http_body::Body<Data = Bytes> + Send + 'static,
+    A::Error: Into<BoxError>,
+{
+    let (head, body) = request.into_parts();
+    if is_grpc(&head) {
+        // What became of such a call stands in its trailers, which no record keeps: a failure would be kept as an answer.
+        let status = StatusCode::NOT_IMPLEMENTED;
+        let problem =
+            Problem::with_status(status, "idempotency keys are not enforced over gRPC").typed("no_keys_over_grpc", 12);
+        return problem.with_outcome(Outcome::NotSent).to_grpc_response(Trust::Outside).map(whole);
+    }
+    let Some(principal) = (config.principal)(&head) else {
+        let problem = Problem::with_status(StatusCode::UNAUTHORIZED, "an idempotency key needs a known caller");
+        return refuse::of_problem(problem).map(whole);
+    };
+    let bytes = match Limited::new(body, config.limits.request_bytes).collect().await {
+        Ok(collected) => collected.to_bytes(),
+        Err(error) => return not_read(error, config.limits.request_bytes).map(whole),
+    };
+    let route = config.route_of(&head.extensions);
+    let scope = Scope { principal, method: head.method.as_str().to_owned().into(), route, key };
+    let operation = Operation::current().unwrap_or_else(|| Operation::begin(config.name.clone(), config.limits.run()));
+    let Some(most) = wait(operation.remaining(), config.limits.reserve, config.limits.wait_at_most) else {
+        // No record for what would be doomed.
+        return refuse::of_problem(Problem::new(Reason::InsufficientBudget).with_outcome(Outcome::NotSent)).map(whole);
+    };
+    let until = Deadline::after(clock::now(), most);
+    let print = fingerprint::of(&head, &bytes);
+    Asked { config, work: work_of(inner), scope, print, head, bytes, operation, until }.answered().await
+}
+
+impl<St: Store> Asked<St> {
+    async fn answered(self) -> Response<Body> {
+        let mut lease_left = Duration::ZERO;
+        loop {
+            let (waited, began) = match self.config.runs.join(&self.scope, self.print) {
+                Joined::OtherFingerprint => return self.refused(Refusal::OtherFingerprint, lease_left),
+                Joined::AnotherAsks => {
+                    let pause = LOOKS_FIRST.min(self.until.remaining(clock::now()));
+                    tokio::time::sleep(pause).await;
+                    if self.until.is_past(clock::now()) {
+                        return self.refused(Refusal::InProgress, lease_left);
+                    }
+                    continue;
+                }
+                Joined::Waits(told) => (self.waits(told).await, false),
+                Joined::Begins(place, told) => match self.begins(place, told).await {
+                    Ok(waited) => (waited, true),
+                    Err(problem) => return self.ended(problem),
+                },
+            };
+            match waited {
+                Waited::Answer(answer) => return answer,
+                Waited::TimeUp if began => return self.out_of_time(),
+                Waited::TimeUp => return self.refused(Refusal::InProgress, lease_left),
+                Waited::Told(Told::Gone) => tokio::task::yield_now().await, // its place is about to be free
+                Waited::Told(Told::Elsewhere { lease_left: left }) => {
+                    lease_left = left;
+                    if !self.looks_until_settled().await {
+                        return self.refused(Refusal::InProgress, lease_left);
+                    }
+                }
+                Waited::Told(told) => return self.told(&told),
+            }
+            if self.until.is_past(clock::now()) {
+                return self.refused(Refusal::InProgress, lease_left);
+            }
+        }
+    }
+
+    /// Begins a run and waits for it. The run goes on if the wait ends.
+    async fn begins(&self, place: Place, mut told: watch::Receiver<Option<Told>>) -> Result<Waited, Problem> {
+        let config = &self.config;
+        let Ok(permit) = Arc::clone(&config.places).try_acquire_owned() else {
+            return Err(Problem::new(Reason::Shed).with_outcome(Outcome::NotSent));
+        };
+        let (original, mut answer) = oneshot::channel();
+        let claim = Claim {
+            fingerprint: self.print,
+            owner: Owner(uuid::Uuid::now_v7().as_u128()),
+            made: self.scope.key.made(),
+            lease: config.limits.lease,
+            retention: config.limits.retention,
+            takeover: config.takeover,
+        };
+        let run = Run {
+            config: Arc::clone(config),
+            place,
+            claim,
+            head: self.head.clone(),
+            bytes: self.bytes.clone(),
+            work: Arc::clone(&self.work),
+            original,
+            permit,
+        };
+        let step = async move {
+            run.run().await;
+            Ok::<(), std::convert::Infallible>(())
+        };
+        // Boxed: it holds the service's future, and lives on its own task from the first poll on.
+        let step: std::pin::Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(step);
+        let mut finishing = pin!(self.operation.must_finish(config.step.clone(), config.limits.run(), step));
+        let (mut finished, mut original_gone) = (false, false);
+        let mut time_up = pin!(tokio::time::sleep_until(clock::instant(self.until)));
+        loop {
+            tokio::select! {
+                biased;
+                answered = &mut answer, if !original_gone => match answered {
+                    Ok(answer) => return Ok(Waited::Answer(self.linked_if_open(answer))),
+                    Err(_) => original_gone = true, // there will be something else to tell
+                },
+                done = &mut finishing, if !finished => match done {
+                    Err(unfinished @ (Unfinished::NotBegun(_) | Unfinished::StillRunning { .. })) => {
+                        return Err(unfinished.into());
+                    }
+                    _ => finished = true,
+                },
+                found = told.wait_for(Option::is_some), if original_gone => return Ok(found_told(found)),
+                () = &mut time_up => return Ok(Waited::TimeUp),
+            }
+        }
+    }
+
+    /// Waits for a run that another request began.
+    async fn waits(&self, mut told: watch::Receiver<Option<Told>>) -> Waited {
+        tokio::select! {
+            biased;
+            found = told.wait_for(Option::is_some) => found_told(found),
+            () = tokio::time::sleep_until(clock::instant(self.until)) => Waited::TimeUp,
+        }
+    }
+
+    /// Looks at the record until it is not in progress any more. False when the time to wait is over first.
+    async fn looks_until_settled(&self) -> bool {
+        let mut pause = LOOKS_FIRST;
+        let looking = async {
+            loop {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LOOKS_AT_LEAST);
+                // A store that cannot be read is asked again: the claim that follows says what is wrong with it.
+                if let Ok(found) = self.config.store.read(&self.scope).await
+                    && !found.is_some_and(|Kept { record, .. }| matches!(record.state, State::InProgress { .. }))
+                {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout_at(clock::instant(self.until), looking).await.is_ok()
+    }
+
+    fn told(&self, told: &Told) -> Response<Body> {
+        let refusal = match told {
+            Told::Kept(answer) => match answer.replay() {
+                Some(replay) => {
+                    self.config.tell(&self.scope, Keyed::Replayed);
+                    return replay.map(whole);
+                }
+                None => Refusal::AnswerNotKept,
+            },
+            Told::Nothing(answer) => match answer.again() {
+                Some(again) => return again.map(whole),
+                None => Refusal::AnswerNotKept,
+            },
+            Told::Unknown(doubt) => {
+                return self.refused_for(Refusal::OutcomeUnknown, Some(doubt.sentence()), Duration::ZERO);
+            }
+            Told::OtherFingerprint => Refusal::OtherFingerprint,
+            Told::KeyTooOld => Refusal::KeyTooOld,
+            Told::KeyFromTheFuture => {
+                let why = "it says that it was made in the future";
+                return self.refused_for(Refusal::KeyMalformed, Some(why), Duration::ZERO);
+            }
+            Told::StoreUnreachable => Refusal::StoreUnreachable,
+            Told::Elsewhere { .. } | Told::Gone => Refusal::InProgress,
+        };
+        self.refused(refusal, Duration::ZERO)
+    }
+
+    fn refused(&self, refusal: Refusal, lease_left: Duration) -> Response<Body> {
+        self.refused_for(refusal, None, lease_left)
+    }
+
+    fn refused_for(&self, refusal: Refusal, why: Option<&str>, lease_left: Duration) -> Response<Body> {
+        self.config.tell(&self.scope, Keyed::Refused(refusal));
+        let answer = refuse::answer(refusal, why.map(str::to_owned), lease_left);
+        let open = matches!(refusal, Refusal::InProgress | Refusal::OutcomeUnknown | Refusal::AnswerNotKept);
+        if open { self.link().add_to(answer).map(whole) } else { answer.map(whole) }
+    }
+
+    /// The caller's time is over and its work goes on: that is a deadline answer, whose outcome is unknown, and not a refusal.
+    fn out_of_time(&self) -> Response<Body> {
+        let problem = Problem::new(Reason::Deadline).with_outcome(Outcome::Unknown { stage: Stage::Work });
+        let problem = problem.detail("what was begun goes on; the same key gets its answer");
+        self.link().add_to(refuse::of_problem(problem)).map(whole)
+    }
+
+    /// It was not begun, or the caller's operation ended while the work goes on.
+    fn ended(&self, problem: Problem) -> Response<Body> {
+        let open = matches!(problem.outcome(), Some(Outcome::Unknown { .. }));
+        let answer = refuse::of_problem(problem);
+        if open { self.link().add_to(answer).map(whole) } else { answer.map(whole) }
+    }
+
+    /// An answer of the run's own that leaves its outcome open says where to ask.
+    fn linked_if_open(&self, answer: Response<Body>) -> Response<Body> {
+        let open = answer.status().is_server_error() && answer.extensions().get::<NothingHappened>().is_none();
+        if open { self.link().add_to(answer) } else { answer }
+    }
+
+    fn link(&self) -> MonitorLink<'_> {
+        MonitorLink { at: self.config.monitor.as_deref(), scope: &self.scope }
+    }
+}
+
+/// The service below as what a run can begin any time: each beginning has a clone of its own.
+fn work_of<S, B, A>(inner: S) -> Work
+where
+    S: Service<Request<B>, Response = Response<A>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: From<Bytes> + Send + 'static,
+    A: http_body::Body<Data = Bytes> + Send + 'static,
+    A::Error: Into<BoxError>,
+{
+    let inner = Mutex::new(inner); // a service need not be shared between threads
+    Arc::new(move |request: Request<Bytes>| {
+        let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Box::pin(async move {
+            poll_fn(|cx| inner.poll_ready(cx)).await.map_err(Into::into)?;
+            let answer = inner.call(request.map(B::from)).await.map_err(Into::into)?;
+            Ok(answer.map(own))
+        })
+    })
+}
+
+/// A run that ended with its process's runtime tells nobody anything.
+fn found_told(found: Result<watch::Ref<'_, Option<Told>>, watch::error::RecvError>) -> Waited {
+    Waited::Told(found.ok().and_then(|told| told.clone()).unwrap_or(Told::Gone))
+}
+
+fn not_read(error: BoxError, most: usize) -> Response<Bytes> {
+    if error.is::<LengthLimitError>() {
+        let problem = Problem::with_status(StatusCode::PAYLOAD_TOO_LARGE, "too large for an idempotency key");
+        let detail = format!("a request with a key has at most {most} bytes, since it must be told from another");
+        return refuse::of_problem(problem.detail(detail));
+    }
+    // Cut off by the deadline, or a shutdown: that has its own words. Else the caller broke off.
+    let problem = Problem::of(error);
+    refuse::of_problem(match problem.reason() {
+        Some(_) => problem.with_outcome(Outcome::NotSent),
+        None => Problem::with_status(StatusCode::BAD_REQUEST, "the request body could not be read"),
+    })
+}
