@@ -1,5 +1,7 @@
 //! Anybody's error as the answer of a handler, with a word at the end of the call.
 
+#![allow(clippy::result_large_err, reason = "a handler's error is its answer: made once for each request that fails")]
+
 use oneclock_http::BoxError;
 
 use crate::Problem;

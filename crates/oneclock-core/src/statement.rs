@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use crate::{Ending, Outcome, Stage};
 
-pub use text::{Leftovers, is_atomic, is_read, leftovers};
+pub use text::{Leftovers, is_atomic, is_read, leftovers, may_end_transaction};
 
 /// The least that a server takes as a bound. Zero means *off* in PostgreSQL, and so does what rounds to zero.
 pub const LEAST: Duration = Duration::from_millis(1);
@@ -336,6 +336,20 @@ impl XactStatus {
             Some("in progress") => Self::InProgress,
             _ => Self::Unknown,
         }
+    }
+
+    /// The same, as an answer about a transaction of the server that calls itself `ours`, from one that calls itself `asked`.
+    ///
+    /// The name must change whenever the server may have lost what it was told: one that crashed, or another that took its
+    /// place, gives the same numbers again, so what it says may be about somebody else's transaction.
+    ///
+    /// ```
+    /// # use oneclock_core::statement::XactStatus;
+    /// assert_eq!(XactStatus::Committed.told_by(Some("a"), "a"), XactStatus::Committed);
+    /// assert_eq!(XactStatus::Committed.told_by(Some("b"), "a"), XactStatus::Unknown);
+    /// ```
+    pub fn told_by(self, asked: Option<&str>, ours: &str) -> Self {
+        if asked == Some(ours) { self } else { Self::Unknown }
     }
 
     /// Whether asking again can say more.

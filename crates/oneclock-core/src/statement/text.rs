@@ -30,9 +30,9 @@ pub enum Leftovers {
 /// ```
 pub fn is_atomic(sql: &str) -> bool {
     const DATA: [&str; 9] = ["select", "insert", "update", "delete", "merge", "with", "values", "table", "copy"];
-    const OTHERS: [&str; 14] = [
+    const OTHERS: [&str; 13] = [
         "create", "alter", "drop", "truncate", "comment", "grant", "revoke", "set", "reset", "lock", "listen",
-        "notify", "unlisten", "analyze",
+        "notify", "unlisten",
     ];
     const MIDWAY: [&str; 18] = [
         "concurrently",
@@ -60,6 +60,33 @@ pub fn is_atomic(sql: &str) -> bool {
     let is_single = sql.split_once(';').is_none_or(|(_, rest)| without_comments(rest).is_empty());
     let is_data = is(&DATA, first);
     (is_data && is_single) || ((is_data || is(&OTHERS, first)) && !words(sql).any(|word| is(&MIDWAY, word)))
+}
+
+/// Whether `sql`, sent inside a transaction, may end it: then what follows, and what came before, is not taken back by a
+/// rollback any more.
+///
+/// ```
+/// # use oneclock_core::statement::may_end_transaction;
+/// assert!(may_end_transaction("INSERT INTO t VALUES (1); COMMIT; SELECT 1") && may_end_transaction("rollback"));
+/// assert!(!may_end_transaction("DO $$ BEGIN PERFORM 1; END $$") && !may_end_transaction("ROLLBACK TO a; SELECT 'commit'"));
+/// ```
+pub fn may_end_transaction(sql: &str) -> bool {
+    const ENDS: [&str; 5] = ["commit", "end", "rollback", "abort", "prepare"];
+    let is = |word: &str, known: &str| word.eq_ignore_ascii_case(known);
+    if !words(sql).any(|word| ENDS.iter().any(|known| is(word, known))) {
+        return false;
+    }
+    let ends = |statement: &str| {
+        let first = words(without_comments(statement)).next().unwrap_or_default();
+        let has = |known: &str| words(statement).any(|word| is(word, known));
+        match ENDS.into_iter().find(|known| is(first, known)) {
+            Some("rollback") => !has("to"),
+            Some("prepare") => has("transaction"),
+            known => known.is_some(),
+        }
+    };
+    // Whether a backslash escapes is a setting of the session, so both are looked at.
+    [false, true].into_iter().any(|escapes| statements(sql, escapes).into_iter().any(ends))
 }
 
 /// Whether `sql` only reads, by its first word. A function that it calls may write all the same.
@@ -110,6 +137,59 @@ pub fn leftovers(sql: &str) -> Leftovers {
     words(sql).map(of).max().unwrap_or_default()
 }
 
+/// The statements of a text: what stands between semicolons that are in no literal, name or comment.
+fn statements(sql: &str, escapes: bool) -> Vec<&str> {
+    let (mut found, mut begin, mut at) = (Vec::new(), 0, 0);
+    while let Some(rest) = sql.get(at..).filter(|rest| !rest.is_empty()) {
+        let len = match rest.as_bytes() {
+            [b';', ..] => {
+                found.push(&sql[begin..at]);
+                begin = at + 1;
+                1
+            }
+            [quote @ (b'\'' | b'"'), ..] => quoted(rest, char::from(*quote), escapes && *quote == b'\''),
+            [b'$', ..] => dollar_quoted(rest),
+            [b'-', b'-', ..] => rest.find('\n').unwrap_or(rest.len()),
+            [b'/', b'*', ..] => rest.len() - after_block(&rest[2..]).len(),
+            // A name may have a dollar inside, which opens nothing.
+            [b, ..] if b.is_ascii_alphanumeric() || *b == b'_' || !b.is_ascii() => rest
+                .find(|c: char| c.is_ascii() && !c.is_ascii_alphanumeric() && c != '_' && c != '$')
+                .unwrap_or(rest.len()),
+            _ => 1,
+        };
+        at += len;
+    }
+    found.push(&sql[begin..]);
+    found
+}
+
+/// How long a literal or a quoted name is that `sql` begins with.
+fn quoted(sql: &str, quote: char, escapes: bool) -> usize {
+    let mut is_escaped = false;
+    for (at, c) in sql.char_indices().skip(1) {
+        if is_escaped {
+            is_escaped = false;
+        } else if escapes && c == '\\' {
+            is_escaped = true;
+        } else if c == quote {
+            return at + 1; // a doubled one opens the next at once
+        }
+    }
+    sql.len()
+}
+
+/// How long a literal between `$tag$` and `$tag$` is that `sql` begins with; a dollar that opens none is a dollar.
+fn dollar_quoted(sql: &str) -> usize {
+    let is_tag = |tag: &str| {
+        tag.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || !c.is_ascii())
+            && !tag.starts_with(|c: char| c.is_ascii_digit())
+    };
+    let Some(tag) = sql[1..].find('$').map(|end| &sql[..end + 2]).filter(|tag| is_tag(&tag[1..tag.len() - 1])) else {
+        return 1;
+    };
+    sql[tag.len()..].find(tag).map_or(sql.len(), |end| end + 2 * tag.len())
+}
+
 /// The words of a text, of what may stand in a name.
 fn words(sql: &str) -> impl Iterator<Item = &str> {
     sql.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
@@ -158,8 +238,51 @@ mod tests {
         for sql in ["select case when true then 1 end;", "drop table a; create table a (i int)"] {
             assert!(is_atomic(sql), "{sql}");
         }
-        for sql in ["", "/* select", "-- select", "do $$ $$", "call p()", "vacuum", "selected", "/*/ select 1", "é"] {
+        for sql in [
+            "",
+            "/* select",
+            "-- select",
+            "do $$ $$",
+            "call p()",
+            "vacuum",
+            "analyze a, b",
+            "selected",
+            "/*/ select 1",
+            "é",
+        ] {
             assert!(!is_atomic(sql), "{sql}");
+        }
+    }
+
+    #[test]
+    fn d5_what_may_end_a_transaction() {
+        for sql in [
+            "commit",
+            "/* it */ END",
+            "select ';'; abort",
+            "select 1 -- it\n; Rollback work",
+            "prepare transaction 'x'",
+            r"select 'a\'; commit; --'", // as it stands
+            r"select e'a\''; commit",    // and as an escape
+            "do $a$ begin end $b$ $a$; commit",
+            "select a$b; commit; select $1",
+            r#"select "a;b"; commit"#,
+            "select 'it''s'; /* /* ; */ ' */ commit and chain",
+        ] {
+            assert!(may_end_transaction(sql), "{sql}");
+        }
+        for sql in [
+            "",
+            "insert into t values ('; commit;')",
+            "do $$ begin; commit; end $$",
+            "create function f() returns int language plpgsql as $f$ begin return 1; end; $f$",
+            "rollback to savepoint a; release a",
+            "prepare p as select 1",
+            "select case when true then 1 end; select commit from t",
+            r#"select ";commit""#,
+            "-- ; commit\nselect 1 /* ; commit */",
+        ] {
+            assert!(!may_end_transaction(sql), "{sql}");
         }
     }
 
@@ -185,6 +308,8 @@ mod tests {
             let _ = is_atomic(&sql);
             let _ = is_atomic(&format!("/*{sql}"));
             let _ = leftovers(&sql);
+            let _ = may_end_transaction(&format!("{sql};commit"));
+            let _ = may_end_transaction(&format!("'{sql}$é$ commit \\"));
         }
     }
 }
