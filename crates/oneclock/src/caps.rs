@@ -90,6 +90,11 @@ impl Caps {
         self.ask = self.ask.min_useful(min_useful);
     }
 
+    /// How long before its operation a call ends at most, so that what it finds out still finds somebody.
+    pub fn way_home(&mut self, at_most: Duration) {
+        self.ask = self.ask.way_home(at_most);
+    }
+
     /// What becomes of a call outside of any operation.
     pub fn without_operation(&mut self, without: WithoutOperation) {
         self.without_operation = without;

@@ -1,6 +1,6 @@
-//! What really happened: every execution at pricing, and whether whoever wanted it was still there.
+//! What really happened: every execution at every service, and whether whoever wanted it was still there.
 //!
-//! It stands beside the services, not between them: neither mode can know or use what is written here.
+//! It stands beside the services, not between them: neither way of keeping time knows or uses what is written here.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,13 +9,7 @@ use std::time::Duration;
 use oneclock::clock;
 use oneclock_core::Tick;
 
-/// One try of the app: the tap it belongs to, and which try of that tap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Try {
-    pub(crate) tap: usize,
-    pub(crate) number: u32,
-    pub(crate) slow_article: bool,
-}
+use crate::purchase::{Service, Try};
 
 /// Sees executions begin and end, and callers leave.
 #[derive(Debug, Default)]
@@ -25,18 +19,29 @@ pub(crate) struct Witness {
 
 #[derive(Debug, Default)]
 struct Seen {
-    load_began: Option<Tick>,
     executions: Vec<Execution>,
     left: BTreeMap<Try, Tick>,
 }
 
-/// Pricing at work.
+/// A service at work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Execution {
+    pub(crate) service: Service,
     pub(crate) of: Try,
     pub(crate) began: Tick,
     pub(crate) ended: Option<Tick>,
-    pub(crate) finished: bool, // ran to its end, as opposed to being stopped
+    pub(crate) end: End,
+}
+
+/// How an execution ended, as far as one can see from beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It ran to its end.
+    Finished,
+    /// It was stopped.
+    Stopped,
+    /// Whoever waited for it let go of it, and nobody told the server: it runs to its end there.
+    Abandoned,
 }
 
 /// An execution in progress; over when dropped, finished if it says so.
@@ -44,45 +49,48 @@ pub(crate) struct Execution {
 pub(crate) struct Working {
     witness: Arc<Witness>,
     index: usize,
+    end: End,                   // unless it says otherwise
+    at_least: Option<Duration>, // it runs on a server, whatever becomes of whoever waits for it
 }
 
-/// What the executions add up to.
+/// Work that was finished for nobody.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Zombies {
     pub(crate) finished: usize,
     pub(crate) time: Duration,
 }
 
-/// The header that tells the witness which try a request belongs to. The services pass it on and never look at it.
-pub(crate) const TRY: &str = "x-demo-try";
-
 // === Witness ===
 
 impl Witness {
-    /// The load begins `into` it: zero for the load itself, later for a single tap that is to meet the trouble.
-    pub(crate) fn load_begins(&self, into: Duration) {
-        self.seen().load_began = Some(clock::now().back(into));
-    }
-
-    /// How far into the load we are; before it, at its start.
-    pub(crate) fn load_has_run(&self) -> Duration {
-        let began = self.seen().load_began;
-        began.map_or(Duration::ZERO, |began| clock::now().since(began))
-    }
-
     /// Whoever wanted this try has gone.
     pub(crate) fn left(&self, of: Try) {
         self.seen().left.entry(of).or_insert_with(clock::now);
     }
 
-    pub(crate) fn begins(self: &Arc<Self>, of: Try) -> Working {
-        let mut seen = self.seen();
-        seen.executions.push(Execution { of, began: clock::now(), ended: None, finished: false });
-        Working { witness: Arc::clone(self), index: seen.executions.len() - 1 }
+    pub(crate) fn has_left(&self, of: Try) -> bool {
+        self.seen().left.contains_key(&of)
     }
 
-    pub(crate) fn executions(&self) -> usize {
-        self.seen().executions.len()
+    /// When whoever wanted this try went.
+    pub(crate) fn left_at(&self, of: Try) -> Option<Tick> {
+        self.seen().left.get(&of).copied()
+    }
+
+    pub(crate) fn begins(self: &Arc<Self>, service: Service, of: Try) -> Working {
+        let mut seen = self.seen();
+        seen.executions.push(Execution { service, of, began: clock::now(), ended: None, end: End::Stopped });
+        Working { witness: Arc::clone(self), index: seen.executions.len() - 1, end: End::Stopped, at_least: None }
+    }
+
+    /// How often this service went to work.
+    pub(crate) fn executions_at(&self, service: Service) -> usize {
+        self.seen().executions.iter().filter(|execution| execution.service == service).count()
+    }
+
+    /// Everything that was done for this tap, in the order in which it began.
+    pub(crate) fn executions_for(&self, tap: usize) -> Vec<Execution> {
+        self.seen().executions.iter().filter(|execution| execution.of.tap == tap).copied().collect()
     }
 
     /// The work that ran to its end after its caller had left, and for how long it had gone on by then.
@@ -91,25 +99,28 @@ impl Witness {
         let mut zombies = Zombies::default();
         for execution in &seen.executions {
             let (Some(ended), Some(left)) = (execution.ended, seen.left.get(&execution.of)) else { continue };
-            if execution.finished && *left < ended {
+            if execution.end != End::Stopped && *left < ended {
                 zombies.finished += 1;
-                zombies.time += ended.since(*left);
+                zombies.time += ended.since((*left).max(execution.began));
             }
         }
         zombies
     }
 
-    /// How many executions for this tap were at work at this moment.
-    pub(crate) fn at_work_for(&self, tap: usize, at: Tick) -> usize {
-        let seen = self.seen();
+    /// How many executions for this visit of a tap were at work at this moment.
+    pub(crate) fn at_work_for(&self, tap: usize, visit: u32, at: Tick) -> usize {
         let at_work = |execution: &&Execution| {
-            execution.of.tap == tap && execution.began <= at && execution.ended.is_none_or(|ended| ended > at)
+            (execution.of.tap, execution.of.visit) == (tap, visit)
+                && execution.began <= at
+                && execution.ended.is_none_or(|ended| ended > at)
         };
-        seen.executions.iter().filter(at_work).count()
+        self.seen().executions.iter().filter(at_work).count()
     }
 
     pub(crate) fn still_at_work(&self) -> usize {
-        self.seen().executions.iter().filter(|execution| execution.ended.is_none()).count()
+        let now = clock::now();
+        let at_work = |execution: &&Execution| execution.ended.is_none_or(|ended| ended > now);
+        self.seen().executions.iter().filter(at_work).count()
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -118,30 +129,70 @@ impl Witness {
 }
 
 impl Working {
-    pub(crate) fn finished(self) {
-        self.witness.seen().executions[self.index].finished = true;
+    /// Its statement was sent to a server that nobody will tell of an end, and takes as long as this: at least, for it may
+    /// wait behind others there.
+    pub(crate) fn sent_for(mut self, takes: Duration) -> Self {
+        (self.end, self.at_least) = (End::Abandoned, Some(takes));
+        self
+    }
+
+    pub(crate) fn finished(mut self) {
+        (self.end, self.at_least) = (End::Finished, None);
     }
 }
 
 impl Drop for Working {
     fn drop(&mut self) {
-        self.witness.seen().executions[self.index].ended = Some(clock::now());
+        let mut seen = self.witness.seen();
+        let execution = &mut seen.executions[self.index];
+        let now = clock::now();
+        execution.ended = Some(self.at_least.map_or(now, |takes| now.max(execution.began + takes)));
+        execution.end = self.end;
     }
 }
 
-// === Try ===
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Try {
-    /// As the header carries it.
-    pub(crate) fn to_field(self) -> String {
-        format!("{}.{}.{}", self.tap, self.number, u8::from(self.slow_article))
+    const OF: Try = Try { tap: 1, visit: 1, number: 1, article: 0 };
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
     }
 
-    /// From the header; a request that carries none belongs to tap 0.
-    pub(crate) fn of(headers: &http::HeaderMap) -> Self {
-        let field = headers.get(TRY).and_then(|field| field.to_str().ok()).unwrap_or_default();
-        let mut numbers = field.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
-        let mut next = || numbers.next().unwrap_or(0);
-        Self { tap: next() as usize, number: next(), slow_article: next() == 1 }
+    #[tokio::test(start_paused = true)]
+    async fn what_ends_after_its_caller_left_was_finished_for_nobody_and_what_was_stopped_was_not() {
+        let witness = Arc::new(Witness::default());
+        let (finished, stopped) = (witness.begins(Service::Pricing, OF), witness.begins(Service::Payment, OF));
+        let in_time = witness.begins(Service::Order, Try { tap: 2, ..OF });
+        tokio::time::advance(ms(100)).await;
+        in_time.finished();
+        witness.left(OF);
+        witness.left(Try { tap: 2, ..OF });
+        let over = clock::now();
+        tokio::time::advance(ms(70)).await;
+        assert_eq!(witness.still_at_work(), 2);
+        finished.finished();
+        drop(stopped);
+        let zombies = witness.zombies();
+        assert_eq!((zombies.finished, zombies.time), (1, ms(70)));
+        assert_eq!(witness.at_work_for(1, 1, over + ms(50)), 2);
+        assert_eq!(witness.at_work_for(1, 1, over + ms(71)), 0);
+        assert_eq!(witness.at_work_for(1, 2, over + ms(50)), 0, "another visit");
+        assert_eq!(witness.still_at_work(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_statement_that_was_let_go_of_runs_on_at_its_server() {
+        let witness = Arc::new(Witness::default());
+        let sent = witness.begins(Service::Inventory, OF).sent_for(ms(1_000));
+        tokio::time::advance(ms(100)).await;
+        witness.left(OF);
+        drop(sent);
+        assert_eq!(witness.still_at_work(), 1);
+        assert_eq!((witness.zombies().finished, witness.zombies().time), (1, ms(900)));
+        tokio::time::advance(ms(901)).await;
+        assert_eq!(witness.still_at_work(), 0);
     }
 }

@@ -1,93 +1,194 @@
-//! `oneclock demo`: runs the shop both ways and prints what happened, side by side.
+//! `oneclock demo`: runs the shop both ways, scenario by scenario, and prints what happened, side by side.
+
+mod print;
 
 use std::error::Error;
 use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use indicatif::{ProgressBar, ProgressStyle};
-use oneclock_checkout::report::{Report, Scenario, Side};
+use oneclock_checkout::Shop;
+use oneclock_checkout::report::{Report, Scenario};
+use oneclock_checkout::story::Story;
+use print::Trees;
 
 #[derive(Args)]
+#[command(
+    after_help = "It takes about 50 s for all scenarios, and opens loopback sockets only; with --postgres it keeps \
+    some records on that server, in schemas of its own, which it drops at the end.\n\
+    Exit codes: 0 it ran, 1 it could not, 2 the command line was wrong, 130 it was interrupted."
+)]
 pub(crate) struct Arguments {
-    /// Print one JSON object instead of the tables
+    /// Print one JSON object at the end instead of the tables
     #[arg(long)]
     json: bool,
+    /// Which story to run
+    #[arg(long, default_value = ALL, value_parser = scenarios())]
+    scenario: String,
+    /// Keep the records of inventory, order and payment on this server, and run zombie-queries, too
+    #[arg(long, value_name = "URL")]
+    postgres: Option<String>,
     /// The seed of the load: the same seed gives the same taps
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// How long a user waits, as run: 500ms, 2s; without it what the story says
+    #[arg(long, value_name = "DURATION", value_parser = tap_budget)]
+    tap_budget: Option<Duration>,
+    /// Afterwards leave the shop open both ways, print its addresses, and wait for ctrl-c; at once with --scenario none
+    #[arg(long)]
+    keep: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let bar = progress_bar();
-    let report = runtime.block_on(oneclock_checkout::run(arguments.seed, |done| {
-        bar.set_position((done * 1_000.0) as u64);
-    }));
-    bar.finish_and_clear();
-    let report = report?;
-    let mut out = std::io::stdout().lock();
-    if arguments.json {
-        serde_json::to_writer(&mut out, &report)?;
-        writeln!(out)?;
-    } else {
-        print(&mut out, &report)?;
+const ALL: &str = "all";
+const NONE: &str = "none";
+
+fn scenarios() -> PossibleValuesParser {
+    PossibleValuesParser::new(Story::all().iter().map(|story| story.name).chain([ALL, NONE]))
+}
+
+fn tap_budget(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.trim_end_matches(char::is_alphabetic).len());
+    let whole = || "write a whole number and its unit, such as 800ms or 8s".to_owned();
+    if !number.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Err(whole()); // Rust would read a sign
     }
+    let number: u64 = number.parse().map_err(|_| whole())?;
+    let budget = match unit {
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        _ => return Err("the unit is missing or unknown: write 800ms or 8s".to_owned()),
+    };
+    // Below, the stories' own steps do not fit; above, a run would take minutes.
+    if (Duration::from_millis(200)..=Duration::from_secs(10)).contains(&budget) {
+        Ok(budget)
+    } else {
+        Err("it must be from 200ms to 10s".to_owned())
+    }
+}
+
+/// # Errors
+/// Whatever kept it from running. Interrupted, it cleans up first, and says so with exit code 130.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let shop = match &arguments.postgres {
+        Some(url) => Shop::on_postgres(url)?,
+        None => Shop::on_sqlite(),
+    };
+    let stories: Vec<Story> = shop
+        .stories()
+        .into_iter()
+        .filter(|story| arguments.scenario == ALL || arguments.scenario == story.name)
+        .map(|story| match arguments.tap_budget {
+            Some(budget) => story.with_patience(budget),
+            None => story,
+        })
+        .collect();
+    let of_its_own = Story::default();
+    if arguments.scenario == NONE && !arguments.keep {
+        refuse("nothing to do: --scenario none is for --keep");
+    }
+    if stories.is_empty() && arguments.scenario != NONE {
+        refuse(format!("{} needs a PostgreSQL server: add --postgres URL", arguments.scenario));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ran = runtime.block_on(async {
+        let told = async {
+            tell(arguments, &shop, &stories).await?;
+            if arguments.keep {
+                let story = stories.first().unwrap_or(&of_its_own);
+                let open = shop.open(story).await?;
+                print::addresses(&mut anstream::stderr(), story, &open)?;
+                std::future::pending::<()>().await;
+                drop(open); // held until then
+            }
+            Ok::<_, Box<dyn Error>>(ExitCode::SUCCESS)
+        };
+        let ran = tokio::select! {
+            told = told => told,
+            // With --keep that is how it ends.
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted?;
+                Ok(if arguments.keep { ExitCode::SUCCESS } else { ExitCode::from(130) })
+            }
+        };
+        shop.sweep().await?;
+        ran
+    });
+    // A statement with independent timeouts knows of no end; it is not waited for.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    match ran {
+        Err(error) if is_broken_pipe(&*error) => Ok(ExitCode::SUCCESS), // `demo | head` has seen enough
+        ran => ran,
+    }
+}
+
+/// As clap does it: with the usage, and exit code 2.
+fn refuse(why: impl std::fmt::Display) -> ! {
+    let command = Arguments::augment_args(clap::Command::new("oneclock demo"));
+    command.clone().error(clap::error::ErrorKind::ArgumentConflict, why).exit()
+}
+
+fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+async fn tell(arguments: &Arguments, shop: &Shop, stories: &[Story]) -> Result<(), Box<dyn Error>> {
+    let bar = progress_bar(stories.len());
+    let mut out = anstream::stdout();
+    let mut scenarios: Vec<Scenario> = Vec::new();
+    if !arguments.json {
+        bar.suspend(|| print::opening(&mut out, arguments.postgres.is_some()))?;
+    }
+    for (index, story) in stories.iter().enumerate() {
+        bar.set_message(story.name);
+        let told = |done: f64| bar.set_position(((index as f64 + done) * WHOLE as f64) as u64);
+        let scenario = shop.run(story, arguments.seed, told).await?;
+        if !arguments.json {
+            // Of all stories the first is told with its trees, so that the others can be read in a minute.
+            let trees = if index == 0 { Trees::Shown } else { Trees::LeftOut };
+            bar.suspend(|| print::scenario(&mut out, story, &scenario, trees))?;
+        }
+        scenarios.push(scenario);
+    }
+    bar.finish_and_clear();
+    if arguments.json {
+        serde_json::to_writer(&mut out, &Report { seed: arguments.seed, scenarios })?;
+        writeln!(out)?;
+    } else if scenarios.len() > 1 {
+        print::summary(&mut out, &scenarios)?;
+    }
+    out.flush()?;
     Ok(())
 }
 
+/// The steps of one scenario.
+const WHOLE: u64 = 1_000;
+
 /// On a terminal only.
-fn progress_bar() -> ProgressBar {
+fn progress_bar(scenarios: usize) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let bar = ProgressBar::new(1_000);
-    if let Ok(style) = ProgressStyle::with_template("running the shop both ways {bar:40} {percent:>3} %") {
+    let bar = ProgressBar::new(WHOLE * scenarios as u64);
+    if let Ok(style) = ProgressStyle::with_template("running the shop both ways: {msg:16} {bar:40} {percent:>3} %") {
         bar.set_style(style);
     }
+    bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }
 
-fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
-    for scenario in &report.scenarios {
-        print_scenario(out, scenario)?;
-    }
-    Ok(())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn print_scenario(out: &mut impl Write, scenario: &Scenario) -> std::io::Result<()> {
-    let Scenario { name, scale, independent, propagated } = scenario;
-    let patience = 8_000 / scale;
-    writeln!(
-        out,
-        "\
-{name}: for one article in three, pricing slows from 200 ms to 12 s for a while, then recovers.
-Run {scale} times faster than told: the 8 s that a user waits are {patience} ms in the figures below.
-
-  independent timeouts   the app waits 8 s and tries 3 times, the gateway allows 29 s, the services 30 s,
-                         and nobody limits the call to pricing. Each looks reasonable alone.
-  one budget             a tap on \"buy\" has 8 s; every hop is told what is left, and nothing begins after that.
-"
-    )?;
-    writeln!(out, "  {:<50} {:>20} {:>12}", "", "independent timeouts", "one budget")?;
-    let mut row = |label: &str, value: fn(&Side) -> String| {
-        writeln!(out, "  {label:<50} {:>20} {:>12}", value(independent), value(propagated))
-    };
-    row("taps on \"buy\"", |side| side.taps.to_string())?;
-    row(&format!("answered within {patience} ms"), |side| side.answers_in_time.to_string())?;
-    row("the user waited for an answer or a refusal, median", |side| format!("{} ms", side.waited_ms_p50))?;
-    row("  99th percentile", |side| format!("{} ms", side.waited_ms_p99))?;
-    row("how often pricing worked for one tap", |side| format!("{:.2}", side.executions_per_tap))?;
-    row("prices worked out after the caller had left", |side| side.finished_after_caller_left.to_string())?;
-    row("  time spent on them", |side| format!("{:.1} s", side.finished_after_caller_left_seconds))?;
-    row("still working 50 ms after the tap's deadline", |side| side.running_50ms_after_deadline.to_string())?;
-    if let Some(ledger) = &propagated.ledger {
-        writeln!(
-            out,
-            "\nOne tap for a slow article, and where its budget went (time spent, what was left after it, what each was told):\n"
-        )?;
-        for line in ledger.to_string().lines() {
-            writeln!(out, "  {line}")?;
+    #[test]
+    fn a_tap_budget_is_a_number_and_its_unit_within_bounds() {
+        assert_eq!(tap_budget("800ms"), Ok(Duration::from_millis(800)));
+        assert_eq!(tap_budget("8s"), Ok(Duration::from_secs(8)));
+        for wrong in ["", "8", "ms", "-1s", "1.5s", "8m", "1ms", "11s", "99999999999999999999s", "8 s", "+8s"] {
+            assert!(tap_budget(wrong).is_err(), "{wrong}");
         }
     }
-    Ok(())
 }

@@ -1,8 +1,9 @@
 //! The `oneclock` command line: parses and prints, nothing else.
 //!
-//! Exit codes: 0 it ran, 1 it could not, 2 the command line was wrong.
+//! Exit codes: 0 it ran, 1 it could not, 2 the command line was wrong, 130 it was interrupted.
 
 mod demo;
+mod idempotency;
 
 use std::process::ExitCode;
 
@@ -13,7 +14,7 @@ use clap::{Parser, Subcommand};
 #[command(
     name = "oneclock",
     version,
-    after_help = "Exit codes: 0 it ran, 1 it could not, 2 the command line was wrong."
+    after_help = "Exit codes: 0 it ran, 1 it could not, 2 the command line was wrong, 130 it was interrupted."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -24,15 +25,18 @@ struct Arguments {
 enum Command {
     /// See abandoned work stop: a shop on loopback sockets, with independent timeouts and with one budget
     Demo(demo::Arguments),
+    /// See the idempotency records of a store, and settle those of which nobody knows what became of their run
+    Idempotency(idempotency::Arguments),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let ran = match arguments.command {
         Command::Demo(demo) => demo::run(&demo),
+        Command::Idempotency(idempotency) => idempotency::run(&idempotency),
     };
     match ran {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             let mut text = format!("oneclock: {error}");
             let mut source = error.source();
