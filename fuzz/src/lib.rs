@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 pub use oneclock_core::idempotency::{Handle, Key, NotAKey};
-pub use oneclock_core::wire::{Codec, Read, Wall};
 use oneclock_core::retry::Pushback;
+pub use oneclock_core::wire::{Codec, Read, Wall};
 use oneclock_core::wire::{Convention, Reader};
 
 #[path = "../../crates/oneclock-core/src/wire/properties.rs"]

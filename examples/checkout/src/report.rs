@@ -303,7 +303,7 @@ impl Node {
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.width(0);
-        let (left, given) = if self.budget.is_some() { ("caller left", "was given") } else { ("", "") };
+        let (left, given) = if self.budget.is_some() { ("left then", "was given") } else { ("", "") };
         writeln!(f, "{}", format!("{:width$} {:>9}{left:>13}{given:>12}", "", "spent").trim_end())?;
         self.write(f, "", "", width)
     }
