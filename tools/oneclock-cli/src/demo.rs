@@ -106,12 +106,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             Ok::<_, Box<dyn Error>>(ExitCode::SUCCESS)
         };
         let ran = tokio::select! {
-            told = told => told,
+            biased; // it listens before there is anything to clean up
             // With --keep that is how it ends.
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
                 Ok(if arguments.keep { ExitCode::SUCCESS } else { ExitCode::from(130) })
             }
+            told = told => told,
         };
         shop.sweep().await?;
         ran
