@@ -11,6 +11,8 @@ use oneclock_core::retry::Pushback;
 pub use oneclock_core::wire::{Codec, Read, Wall};
 use oneclock_core::wire::{Convention, Reader};
 
+pub mod rpc;
+
 #[path = "../../crates/oneclock-core/src/wire/properties.rs"]
 pub mod properties;
 

@@ -126,6 +126,19 @@ impl Ask {
         self
     }
 
+    /// This, for one call that has a limit of its own: it shortens the cap, and never extends it (contract C1).
+    ///
+    /// # Errors
+    /// [`Refused::TooLittle`], if that limit is below what is useful: the call is not worth making.
+    pub fn shortened(self, limit: Duration) -> Result<Self, Refused> {
+        let min_useful = self.min_useful;
+        if limit < min_useful {
+            let bound = Bound { by: BoundBy::Cap, limit };
+            return Err(Refused::TooLittle { remaining: limit, reserve: Duration::ZERO, min_useful, bound });
+        }
+        Ok(self.cap(self.cap.map_or(limit, |own| own.min(limit))))
+    }
+
     /// The cap, if there is one.
     pub const fn cap_value(&self) -> Option<Duration> {
         self.cap

@@ -421,6 +421,28 @@ impl Policy {
         route.and_then(|route| self.0.routes.get(route)).unwrap_or(&self.0.limits)
     }
 
+    /// The limits of a remote procedure, whose path names service and method: those of the method (`/shop.Pricing/Price`),
+    /// else those of its service (`/shop.Pricing`), else the policy's own.
+    ///
+    /// ```
+    /// # use oneclock_core::Policy; use std::time::Duration;
+    /// let policy = Policy::named("pricing")
+    ///     .ceiling(Duration::from_secs(2))
+    ///     .route("/shop.Pricing/Reprice", |limits| limits.ceiling(Duration::from_secs(30)))
+    ///     .build()?;
+    /// assert_eq!(policy.limits_of_method("/shop.Pricing/Reprice").ceiling_value(), Duration::from_secs(30));
+    /// assert_eq!(policy.limits_of_method("/shop.Pricing/Price").ceiling_value(), Duration::from_secs(2));
+    /// # Ok::<(), oneclock_core::ingress::PolicyError>(())
+    /// ```
+    pub fn limits_of_method(&self, path: &str) -> &Limits {
+        let routes = &self.0.routes;
+        if routes.is_empty() {
+            return &self.0.limits;
+        }
+        let of_service = || path.rsplit_once('/').and_then(|(service, _)| routes.get(service));
+        routes.get(path).or_else(of_service).unwrap_or(&self.0.limits)
+    }
+
     /// The routes with limits of their own.
     pub fn routes(&self) -> impl Iterator<Item = (&str, &Limits)> {
         self.0.routes.iter().map(|(route, limits)| (route.as_str(), limits))

@@ -15,9 +15,10 @@ use oneclock::{Call, NotBegun, Operation, Retries, WhyNot, WithoutOperation, clo
 use oneclock_core::effect::{self, Seen};
 use oneclock_core::retry::{Attempt, RetryPolicy};
 use oneclock_core::wire::{Conventions, writes};
-use oneclock_core::{Ask, Name, Reason, Refused, Tick, Trust};
+use oneclock_core::{Ask, Name, Outcome, Reason, Refused, Tick, Trust};
 
 use crate::body::{BoundedBody, BoxError};
+use crate::egress::CallCap;
 use crate::error::{CallError, CallFailed};
 use crate::fields::Fields;
 use crate::names;
@@ -87,8 +88,11 @@ impl Destination {
         self.0.retries.as_ref()
     }
 
-    pub(crate) fn ask(&self) -> Ask {
-        self.0.ask
+    /// What a request with these extensions asks of `operation`: what every call does, and at most its own limit.
+    pub(crate) fn ask_for(&self, extensions: &Extensions, operation: &Operation) -> Result<Ask, NotBegun> {
+        let Some(CallCap(limit)) = extensions.get() else { return Ok(self.0.ask) };
+        let why = |refused| NotBegun::told(operation, self.0.name.clone(), WhyNot::Refused(refused));
+        self.0.ask.shortened(*limit).map_err(why)
     }
 
     pub(crate) fn trust(&self) -> Trust {
@@ -116,8 +120,19 @@ impl Destination {
     /// # Errors
     /// As [`begin`](Self::begin).
     pub fn begin_attempt(&self, operation: Option<Operation>, attempt: Option<Attempt>) -> Result<Call, NotBegun> {
+        self.begin_for(&Extensions::new(), operation, attempt)
+    }
+
+    /// The same for a request with these extensions.
+    pub(crate) fn begin_for(
+        &self,
+        extensions: &Extensions,
+        operation: Option<Operation>,
+        attempt: Option<Attempt>,
+    ) -> Result<Call, NotBegun> {
         let operation = self.operation(operation)?;
-        let grant = operation.grant(self.0.name.clone()).ask(self.0.ask);
+        let ask = self.ask_for(extensions, &operation)?;
+        let grant = operation.grant(self.0.name.clone()).ask(ask);
         attempt.into_iter().fold(grant, oneclock::Grant::attempt).call()
     }
 
@@ -183,9 +198,11 @@ impl Destination {
         }
         let now = clock::now();
         let Some(ending) = call.ending_at(now) else {
-            return Ok(Response::from_parts(head, BoundedBody::answer(body, call, outcome, now, cx)));
+            return Ok(Response::from_parts(head, BoundedBody::answer(body, call, outcome, self.0.trust, now, cx)));
         };
         match BoundedBody::whole_now(body, cx) {
+            // Whatever the far side reports by then, our own deadline has passed (contract X2).
+            Some(_) if grpc_status(&head.headers).is_some_and(|status| status != 0) => Err(call.cut_off(ending).into()),
             Some(body) => {
                 call.operation().tell_if_late(call.deadline());
                 call.close_at(outcome, now);
@@ -214,13 +231,9 @@ impl Destination {
 
     /// What the head of an answer says of the far side.
     pub(crate) fn seen(&self, head: &http::response::Parts) -> Seen {
-        let reason = match self.0.trust {
-            Trust::Inside => head.headers.get(names::REASON).and_then(|reason| reason.to_str().ok()),
-            Trust::Outside => None,
-        };
-        let reason = reason.and_then(Reason::from_word);
+        let reason = reason_of(&head.headers, self.0.trust);
         // Trailers-only: the status of the call stands in the head. That of other gRPC answers comes after the body.
-        match head.headers.get("grpc-status").and_then(|status| status.to_str().ok()?.parse().ok()) {
+        match grpc_status(&head.headers) {
             Some(status) => Seen::GrpcAnswer { status, reason },
             None => Seen::Answer { status: head.status.as_u16(), reason },
         }
@@ -229,6 +242,29 @@ impl Destination {
     fn operation_of_its_own(&self) -> Result<Operation, NotBegun> {
         let Rules { name, ask, without_operation, warned, .. } = &*self.0;
         without_operation.operation(name, ask.cap_value(), warned)
+    }
+}
+
+/// What the trailers of an answer say of the far side, if they say something. From outsiders they lose what is not theirs to
+/// give.
+pub(crate) fn judged(trailers: &mut HeaderMap, trust: Trust) -> Option<Outcome> {
+    let status = grpc_status(trailers)?;
+    let reason = reason_of(trailers, trust);
+    if trust == Trust::Outside {
+        trailers.remove(names::REASON);
+        judge::strip_answer(trailers);
+    }
+    Some(effect::outcome(Seen::GrpcAnswer { status, reason }, false))
+}
+
+fn grpc_status(headers: &HeaderMap) -> Option<u8> {
+    headers.get("grpc-status")?.to_str().ok()?.parse().ok()
+}
+
+fn reason_of(headers: &HeaderMap, trust: Trust) -> Option<Reason> {
+    match trust {
+        Trust::Inside => Reason::from_word(headers.get(names::REASON)?.to_str().ok()?),
+        Trust::Outside => None,
     }
 }
 

@@ -9,6 +9,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::{Method, Request, Response};
 use http_body::Body;
@@ -55,6 +56,18 @@ use crate::error::{CallError, seen_in};
 pub struct EgressLayer {
     destination: Destination,
 }
+
+/// In the extensions of a request: a limit of this one call, with all its attempts. It shortens what the destination's cap and
+/// the operation leave, and never extends it (contract C1).
+///
+/// ```
+/// # use oneclock_http::CallCap; use std::time::Duration;
+/// let mut request = http::Request::get("/stock/7").body(())?;
+/// request.extensions_mut().insert(CallCap(Duration::from_millis(50)));
+/// # Ok::<(), http::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallCap(pub Duration);
 
 /// The service of an [`EgressLayer`]. Always ready.
 #[derive(Clone)]
@@ -130,7 +143,7 @@ where
         let next = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, next); // the one that may have been made ready
         let attempt = request.extensions().get::<Attempt>().copied();
-        let (work, call) = match self.destination.begin_attempt(operation, attempt) {
+        let (work, call) = match self.destination.begin_for(request.extensions(), operation, attempt) {
             Ok(call) => (Work::Queued { inner, request: Some(request) }, Some(call)),
             Err(not_begun) => (Work::NotBegun { error: Some(not_begun.into()) }, None),
         };

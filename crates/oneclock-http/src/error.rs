@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use oneclock::{Ended, HasOutcome, NotBegun, Stopped};
+use oneclock::{Ended, HasOutcome, NotBegun, Stopped, not_connected_in};
 use oneclock_core::effect::Seen;
 use oneclock_core::name::Hop;
 use oneclock_core::retry::{Stop, Tried};
@@ -72,7 +72,13 @@ pub fn is_refused_stream(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// How a call came to its end whose connection or service failed with `error` in `stage`.
 pub(crate) fn seen_in(error: &(dyn StdError + 'static), stage: Stage) -> Seen {
-    if is_refused_stream(error) { Seen::RefusedStream } else { Seen::CutOff { stage } }
+    if is_refused_stream(error) {
+        Seen::RefusedStream
+    } else if not_connected_in(error).is_some() {
+        Seen::NoConnection // the word of a client that can tell
+    } else {
+        Seen::CutOff { stage }
+    }
 }
 
 // === CallError ===

@@ -6,10 +6,12 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Uri};
 use oneclock::clock;
 use oneclock_core::Trust;
 use oneclock_core::wire::{Convention, Conventions, NothingToSend, Reader, Reading, Wall, names};
 
+use crate::protocol::{Protocol, Spoken};
 use crate::retry::judge;
 
 /// Conventions, prepared for header maps.
@@ -28,8 +30,8 @@ pub(crate) struct Fields {
 pub(crate) struct Said<'c> {
     /// What the deadline fields say together.
     pub(crate) reading: Reading<'c>,
-    /// Whether it is gRPC.
-    pub(crate) grpc: bool,
+    /// What it speaks.
+    pub(crate) protocol: Protocol,
     /// Which attempt of a trusted caller it is; one for the first.
     pub(crate) attempt: u32,
 }
@@ -61,13 +63,16 @@ impl Fields {
     }
 
     /// Reads every deadline field that a peer of this trust may send.
-    pub(crate) fn read(&self, headers: &HeaderMap, trust: Trust) -> Said<'_> {
+    pub(crate) fn read(&self, method: &Method, uri: &Uri, headers: &HeaderMap, trust: Trust) -> Said<'_> {
         let mut reader = Reader::new(clock::wall);
-        let (mut grpc, mut attempt) = (false, 1);
+        let (mut spoken, mut attempt) = (Spoken::default(), 1);
         for (name, value) in headers {
             if *name == header::CONTENT_TYPE {
-                grpc |= value.as_bytes().starts_with(b"application/grpc");
-            } else if let Some(convention) = self.find(name)
+                spoken.content_type(value);
+                continue;
+            }
+            spoken.field(name.as_str());
+            if let Some(convention) = self.find(name)
                 && may_send(trust, convention)
             {
                 reader.field(convention, value.as_bytes());
@@ -77,7 +82,7 @@ impl Fields {
                 attempt = attempt.max(said);
             }
         }
-        Said { reading: reader.finish(), grpc, attempt }
+        Said { reading: reader.finish(), protocol: spoken.protocol(method, uri), attempt }
     }
 
     /// Removes what a peer of this trust sent and what must not travel on as it came: from outsiders every field that

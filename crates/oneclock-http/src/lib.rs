@@ -18,6 +18,7 @@ mod fields;
 pub mod ingress;
 pub mod names;
 mod problem;
+mod protocol;
 mod retry;
 mod serve;
 mod upload;
@@ -30,12 +31,13 @@ pub use client::{
     collect, collect_json, successful,
 };
 pub use destination::{Destination, DestinationBuilder};
-pub use egress::{Egress, EgressFuture, EgressLayer};
+pub use egress::{CallCap, Egress, EgressFuture, EgressLayer};
 pub use error::{CallError, CallFailed, CallGaveUp, is_refused_stream};
 pub use exchange::{Exchange, Guarded};
 pub use ingress::{Ingress, IngressFuture, IngressLayer};
 pub use oneclock::{DEFAULT_CAP, WithoutOperation};
 pub use problem::{NothingHappened, Problem, ledger_json};
+pub use protocol::{Codec, Protocol};
 pub use retry::{AnswerGivenUp, Replay, Retry, RetryFuture, RetryLayer};
 pub use serve::{Listener, Serve, ServeLimits, Watched, serve};
 pub use upload::Upload;

@@ -21,7 +21,7 @@ use oneclock::events::Counting;
 use oneclock::{Operation, Stopped, WhyNot, clock};
 use oneclock_core::{Cause, Outcome, Reason, Stage, Trust};
 use oneclock_http::{
-    Answer, BodyCutOff, BoundedBody, CallError, Client, ClientBuilder, NotARequest, NotCollected, Received,
+    Answer, BodyCutOff, BoundedBody, CallCap, CallError, Client, ClientBuilder, NotARequest, NotCollected, Received,
     WithoutOperation, collect, collect_json,
 };
 use oneclock_test::peer::{self, Leaving, Peer, ResetAt, StreamResetAt};
@@ -106,6 +106,19 @@ async fn the_head_is_right_on_both_protocols() {
         if protocol == Protocol::Http1 {
             assert_eq!(seen.headers["host"], peer.addr().to_string());
         }
+    }
+}
+
+#[tokio::test]
+async fn c1_a_call_can_have_a_limit_of_its_own_that_only_shortens() {
+    let peer = peer::echo_headers(Protocol::Http2).expect("a peer");
+    let inventory = Client::builder("inventory", peer.url()).http2_only().cap(ms(800)).build().expect("a client");
+    let op = Operation::begin("order", AMPLE);
+    for (own, most) in [(ms(200), ms(200)), (ms(5_000), ms(800))] {
+        let mut request = Request::get("/stock").body(Empty::<Bytes>::new()).expect("a request");
+        request.extensions_mut().insert(CallCap(own));
+        let told = told(inventory.request_in(&op, request).await.expect("an answer")).await;
+        assert!(told <= most && told > most / 4, "{own:?}: {told:?}");
     }
 }
 

@@ -46,6 +46,9 @@ pub const ALL: [&str; 13] = [
     L5D_TIMEOUT,
 ];
 
+/// Connect: the version of the protocol. It carries no time; a request that has it speaks Connect.
+pub const CONNECT_PROTOCOL_VERSION: &str = "connect-protocol-version";
+
 /// gRPC: how many attempts were made before this one. We write it on retries to whoever speaks gRPC.
 pub const GRPC_PREVIOUS_RPC_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
 /// gRPC, on an answer: how long to wait before another attempt; negative means that there should be none.

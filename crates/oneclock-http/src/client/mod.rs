@@ -35,7 +35,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
-use http::{Method, Request, Response};
+use http::{Extensions, Method, Request, Response};
 use http_body::Body;
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
@@ -264,7 +264,9 @@ impl Inner {
         B: Body + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let mut call = self.destination.begin_attempt(operation, attempt)?;
+        let nothing = Extensions::new();
+        let extensions = request.as_ref().map_or(&nothing, Request::extensions);
+        let mut call = self.destination.begin_for(extensions, operation, attempt)?;
         let (mut head, body) = match request {
             Ok(request) => request.into_parts(),
             Err(refused) => return Err(self.destination.failed(call, Seen::RefusedHere, refused)),

@@ -13,13 +13,14 @@ use http_body::Body;
 use oneclock::operation::Spending;
 use oneclock::{Driver, EndOf, Ended, Operation, clock};
 use oneclock_core::ingress::Coverage;
-use oneclock_core::{Cause, Ending, Progress, Stage, Trust};
+use oneclock_core::{BoundBy, Cause, Ending, Progress, Stage, Trust};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::body::{BoundedBody, BoxError};
+use crate::body::{BoundedBody, BoxError, LastWords};
 use crate::names;
-use crate::problem::Problem;
+use crate::problem::{OF_A_STATUS, Problem};
+use crate::protocol::Protocol;
 use crate::retry::judge;
 use crate::upload::{Upload, Waits};
 
@@ -79,7 +80,7 @@ pub(super) struct Queued<S, B> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answering {
     pub(super) trust: Trust,
-    pub(super) grpc: bool,
+    pub(super) protocol: Protocol,
     pub(super) coverage: Coverage,
     pub(super) bodiless: bool, // a HEAD request
 }
@@ -101,7 +102,12 @@ where
             driver: None,
             begun: false,
             waited_for: None,
-            answering: Answering { trust: Trust::Outside, grpc: false, coverage: Coverage::Unary, bodiless: false },
+            answering: Answering {
+                trust: Trust::Outside,
+                protocol: Protocol::Http,
+                coverage: Coverage::Unary,
+                bodiless: false,
+            },
             answer: PhantomData,
         }
     }
@@ -248,8 +254,7 @@ impl<S, B> Queued<S, B> {
 
 impl Answering {
     pub(super) fn problem(self, problem: &Problem) -> Response<Bytes> {
-        let mut response =
-            if self.grpc { problem.to_grpc_response(self.trust) } else { problem.to_response(self.trust) };
+        let mut response = problem.to_answer(self.protocol, self.trust);
         response.extensions_mut().insert(OurReason); // for a layer of ours further out
         response
     }
@@ -298,12 +303,26 @@ impl Answering {
         }
         match (ending, self.coverage) {
             (None, Coverage::Unary) => {
-                response.map(|body| BoundedBody::response(body, driver, now, cx).undeclared_stream(event_stream))
+                let last_words = self.last_words(response.headers());
+                response.map(|body| {
+                    BoundedBody::response(body, driver, now, cx).undeclared_stream(event_stream).ends_with(last_words)
+                })
             }
             (None, Coverage::Streaming { idle, total }) => {
-                let stream = driver.operation().begin_stream(total);
+                let last_words = self.last_words(response.headers());
+                let operation = driver.operation();
+                let total = match operation.bound().by {
+                    // What a caller of gRPC said covers the whole stream (contract S1).
+                    BoundBy::Caller if self.protocol.covers_streams() => total.min(operation.deadline().remaining(now)),
+                    _ => total,
+                };
+                let stream = operation.begin_stream(total);
                 driver.finish_at(now); // the budget covered the establishment
-                response.map(|body| BoundedBody::stream(body, stream, idle, now, cx))
+                response.map(|body| BoundedBody::stream(body, stream, idle, now, cx).ends_with(last_words))
+            }
+            // An error that a handler reports by now is that of its own end (contract X2).
+            (Some(ending), _) if self.protocol.is_rpc() && is_rpc_error(response.headers()) => {
+                self.ended(&driver, ending, Progress::Working).map(BoundedBody::whole)
             }
             (Some(ending), _) => {
                 let operation = driver.operation();
@@ -318,10 +337,17 @@ impl Answering {
         }
     }
 
+    /// How the end is said to this caller once the head is out.
+    fn last_words(self, head: &HeaderMap) -> Option<LastWords> {
+        let messages = self.protocol.messages(head)?;
+        Some(LastWords { protocol: self.protocol, trust: self.trust, messages })
+    }
+
     /// A handler's problem, written for this caller. Everything else about the response stays as the layers below made it.
     fn rewritten(self, mut head: http::response::Parts, problem: Problem) -> Response<Bytes> {
         let (written, body) = self.problem(&problem.at_status(head.status)).into_parts();
-        for stale in [header::CONTENT_LENGTH, header::CONTENT_ENCODING, header::ETAG, names::REASON] {
+        let of_a_body = [header::CONTENT_LENGTH, header::CONTENT_ENCODING, header::ETAG, names::REASON];
+        for stale in of_a_body.into_iter().chain(OF_A_STATUS) {
             head.headers.remove(stale);
         }
         head.headers.extend(written.headers);
@@ -346,6 +372,11 @@ impl Answering {
 
 fn is_event_stream(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"))
+}
+
+/// Whether this is a status of gRPC's, trailers only, and not that all went well.
+fn is_rpc_error(headers: &HeaderMap) -> bool {
+    headers.get("grpc-status").is_some_and(|status| status.as_bytes() != b"0")
 }
 
 /// Whether HTTP sends no body with this status, whatever the handler made.

@@ -57,11 +57,15 @@ where
         let arrived = arrival.map_or(now, |arrival| arrival.at);
         let shutdown = arrival.map(|arrival| &arrival.shutdown).or(config.shutdown.as_ref());
 
-        let limits = config.policy.limits(config.route.and_then(|route| route(request.extensions())));
+        let said = config.fields.read(request.method(), request.uri(), request.headers(), trust);
+        let limits = if said.protocol.is_rpc() {
+            config.policy.limits_of_method(request.uri().path())
+        } else {
+            config.policy.limits(config.route.and_then(|route| route(request.extensions())))
+        };
         let platform = config.platform.as_ref().and_then(|limit| limit()).map(|left| Deadline::after(now, left));
-        let said = config.fields.read(request.headers(), trust);
         let bodiless = *request.method() == Method::HEAD;
-        let answering = Answering { trust, grpc: said.grpc, coverage: limits.coverage(), bodiless };
+        let answering = Answering { trust, protocol: said.protocol, coverage: limits.coverage(), bodiless };
         let decision = limits.decide(&Arriving { reading: said.reading, trust, arrived, now, platform });
 
         let accepted = match decision {

@@ -135,7 +135,8 @@ where
         };
         tried.replayable(kept.is_whole())
     };
-    let driven = retries.drive(&operation, destination.ask(), &effect, attempt, judged).await?;
+    let ask = destination.ask_for(&head.extensions, &operation)?;
+    let driven = retries.drive(&operation, ask, &effect, attempt, judged).await?;
     let (attempts, why) = (driven.attempts, driven.why);
     match driven.result {
         Ok((mut head, body)) => {

@@ -5,30 +5,32 @@
 //! guarantee is a timer outside the body, since nobody polls a body that cannot be written: [`Exchange`] under our
 //! accept loop, else a watcher that takes the producer away.
 
+mod producer;
+
 use std::error::Error as StdError;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use http::HeaderMap;
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use oneclock::{Call, Driver, EndOf, Operation, clock};
+use oneclock::{Call, Driver, EndOf, Ended, Operation, clock};
 use oneclock_core::name::Hop;
-use oneclock_core::{Cause, Deadline, Ending, Name, Outcome, Stage, Tick};
+use oneclock_core::{Cause, Deadline, Ending, Name, Outcome, Stage, Tick, Trust};
 use tokio::time::Sleep;
 use tokio_util::task::AbortOnDropHandle;
 
+use self::producer::{Producer, Seen, Slot, Watched};
+use crate::destination::judged;
 use crate::exchange::Exchange;
+use crate::names;
+use crate::problem::Problem;
+use crate::protocol::{Messages, Protocol};
 
 /// Any error, as bodies and services pass them on.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
-
-/// The most that is handed over at once, so that flow control is asked in between, and a peer that takes nothing holds
-/// no more than this past the deadline.
-const CHUNK: usize = 64 * 1024;
 
 /// A body was cut off. The source of a response's is an HTTP/2 `CANCEL`, so that hyper resets the stream with that code and
 /// not with `INTERNAL_ERROR` (contract X3); that of an answer's is its [`Ending`].
@@ -54,6 +56,15 @@ pub struct BoundedBody<B> {
     source: Source<B>,
     owner: Option<Owner>,
     stream: Stream,
+    last_words: Option<LastWords>,
+}
+
+/// How the end of a response in the middle is said to a caller that expects messages (contract X3).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastWords {
+    pub(crate) protocol: Protocol,
+    pub(crate) trust: Trust,
+    pub(crate) messages: Messages,
 }
 
 /// Whether a body is a stream, and with which clock of its own.
@@ -80,34 +91,13 @@ enum Source<B> {
     Watched { slot: Arc<Slot<B>>, _watcher: AbortOnDropHandle<()> },
 }
 
-/// What is left of a body.
-struct Producer<B> {
-    seen: Option<Seen>, // looked at, or the rest of a large frame
-    rest: Option<B>,
-    with_the_head: bool, // `seen` was looked at together with the head: it is delivered whatever the clock says
-}
-
-/// A frame or a failure, kept small: a body is moved several times before it is polled.
-enum Seen {
-    Data(Bytes),
-    Trailers(Box<HeaderMap>),
-    Failed(BoxError),
-}
-
-struct Slot<B>(Mutex<Watched<B>>);
-
-struct Watched<B> {
-    producer: Producer<B>,
-    waker: Option<Waker>,
-}
-
 /// Who is told when the body is over, from its drop if need be.
 enum Owner {
     /// A response of ours; the operation's work is done when all of it is handed over.
     Response { driver: Driver, exchange: Option<(Exchange, u64)> },
     /// An answer to a call of ours, and what its head said of the far side.
     /// Boxed, so that a body that needs none of this is small: it is moved several times.
-    Answer { call: Box<Call>, outcome: Outcome },
+    Answer { call: Box<Call>, outcome: Outcome, trust: Trust },
 }
 
 // === BoundedBody ===
@@ -124,6 +114,7 @@ where
             source: Source::Here(Producer { seen, rest: None, with_the_head: true }),
             owner: None,
             stream: Stream::No,
+            last_words: None,
         }
     }
 
@@ -133,24 +124,29 @@ where
         producer.look(cx);
         if producer.is_over() {
             driver.finish_at(now);
-            return Self { source: Source::Here(producer), owner: None, stream: Stream::No };
+            return Self { source: Source::Here(producer), owner: None, stream: Stream::No, last_words: None };
         }
         driver.operation().set_stage(Stage::Body); // the head is out
         match Exchange::current() {
             Some(exchange) => {
                 let turn = exchange.answering(driver.operation());
                 let owner = Some(Owner::Response { driver, exchange: Some((exchange, turn)) });
-                Self { source: Source::Here(producer), owner, stream: Stream::No }
+                Self { source: Source::Here(producer), owner, stream: Stream::No, last_words: None }
             }
             // Under an accept loop of somebody else's. What is small and whole cannot outlast anything.
             None if producer.is_small_and_whole() => {
                 driver.finish_at(now);
-                Self { source: Source::Here(producer), owner: None, stream: Stream::No }
+                Self { source: Source::Here(producer), owner: None, stream: Stream::No, last_words: None }
             }
             None => {
                 let end = EndOf::new(driver.operation().clone());
                 let source = Source::watched(producer, end);
-                Self { source, owner: Some(Owner::Response { driver, exchange: None }), stream: Stream::No }
+                Self {
+                    source,
+                    owner: Some(Owner::Response { driver, exchange: None }),
+                    stream: Stream::No,
+                    last_words: None,
+                }
             }
         }
     }
@@ -170,18 +166,37 @@ where
         self
     }
 
+    /// The same body; cut off between two messages, it ends with these words and not with an error.
+    pub(crate) fn ends_with(mut self, last_words: Option<LastWords>) -> Self {
+        self.last_words = last_words;
+        self
+    }
+
     /// The body of an answer whose head came at `now`. Its first frame is looked at.
-    pub(crate) fn answer(body: B, mut call: Call, outcome: Outcome, now: Tick, cx: &mut Context<'_>) -> Self {
+    ///
+    /// `outcome` is what the head said of the far side, whose trailers can say otherwise.
+    pub(crate) fn answer(
+        body: B,
+        mut call: Call,
+        outcome: Outcome,
+        trust: Trust,
+        now: Tick,
+        cx: &mut Context<'_>,
+    ) -> Self {
         let mut producer = Producer::new(body);
         producer.look(cx);
         if producer.rest.is_none() && !matches!(producer.seen, Some(Seen::Failed(_))) {
+            let outcome = match &mut producer.seen {
+                Some(Seen::Trailers(trailers)) => judged(trailers, trust).unwrap_or(outcome),
+                _ => outcome,
+            };
             call.close_at(outcome, now);
-            return Self { source: Source::Here(producer), owner: None, stream: Stream::No };
+            return Self { source: Source::Here(producer), owner: None, stream: Stream::No, last_words: None };
         }
         call.enter_at(Stage::Body, now);
         let end = EndOf::or_at(call.operation().clone(), call.deadline());
-        let owner = Some(Owner::Answer { call: Box::new(call), outcome });
-        Self { source: Source::watched(producer, end), owner, stream: Stream::No }
+        let owner = Some(Owner::Answer { call: Box::new(call), outcome, trust });
+        Self { source: Source::watched(producer, end), owner, stream: Stream::No, last_words: None }
     }
 
     /// The body, if all of it is there now: nothing is missing, so a head that is late can be delivered (contract X1). It
@@ -189,12 +204,17 @@ where
     pub(crate) fn whole_now(body: B, cx: &mut Context<'_>) -> Option<Self> {
         let mut producer = Producer::new(body);
         producer.look(cx);
-        producer.with_the_head.then(|| Self { source: Source::Here(producer), owner: None, stream: Stream::No })
+        producer.with_the_head.then(|| Self {
+            source: Source::Here(producer),
+            owner: None,
+            stream: Stream::No,
+            last_words: None,
+        })
     }
 
     /// The body of a response that has none on the wire (to HEAD, or by its status). Nobody reads it.
     pub(crate) fn unread(body: B) -> Self {
-        Self { source: Source::Here(Producer::new(body)), owner: None, stream: Stream::No }
+        Self { source: Source::Here(Producer::new(body)), owner: None, stream: Stream::No, last_words: None }
     }
 }
 
@@ -243,7 +263,7 @@ where
                 (polled, watched.producer.is_over())
             }
         };
-        let Poll::Ready(frame) = polled else {
+        let Poll::Ready(mut frame) = polled else {
             ready!(this.stream.poll_quiet(cx));
             // Nothing came for too long: the end of the stream's operation, as its total limit would be.
             let Some(Owner::Response { driver, .. }) = &this.owner else { return Poll::Pending };
@@ -251,6 +271,9 @@ where
             return Poll::Ready(driver.operation().ending().and_then(|ending| this.cut_off(ending)));
         };
         this.stream.went_on();
+        if let Some(Ok(frame)) = &mut frame {
+            this.goes_by(frame);
+        }
         match &frame {
             // A call that made this piece may have said otherwise. What follows is the peer's to take.
             Some(Ok(_)) if !over => {
@@ -290,6 +313,23 @@ where
 }
 
 impl<B> BoundedBody<B> {
+    /// Notes what a frame says, and removes what it must not say.
+    fn goes_by(&mut self, frame: &mut Frame<Bytes>) {
+        if let Some(data) = frame.data_ref() {
+            if let Some(words) = &mut self.last_words {
+                words.messages.went_out(data);
+            }
+            return;
+        }
+        let Some(trailers) = frame.trailers_mut() else { return };
+        if self.last_words.is_some() {
+            trailers.remove(names::REASON); // copied from an answer below: it would say what is not so
+        }
+        if let Some(Owner::Answer { outcome, trust, .. }) = &mut self.owner {
+            *outcome = judged(trailers, *trust).unwrap_or(*outcome);
+        }
+    }
+
     fn finish(&mut self) {
         if let Some(owner) = self.owner.take() {
             owner.finish();
@@ -313,8 +353,14 @@ impl<B> BoundedBody<B> {
     fn cut_off(&mut self, ending: Ending) -> Option<Result<Frame<Bytes>, BoxError>> {
         let owner = self.owner.take()?;
         self.empty(); // first, so that the guards of what produced it have closed what they opened
-        let error = owner.cut_off(ending, self.stream.hint());
-        Some(Err(Box::new(error)))
+        let last = match &owner {
+            Owner::Response { driver, .. } => {
+                self.last_words.and_then(|words| words.frame(driver.operation(), ending, self.stream.hint()))
+            }
+            Owner::Answer { .. } => None,
+        };
+        let cut_off = owner.cut_off(ending, self.stream.hint());
+        Some(last.map_or_else(|| Err(cut_off.into()), Ok))
     }
 
     fn empty(&mut self) {
@@ -344,6 +390,19 @@ impl<B> Drop for BoundedBody<B> {
 impl<B> fmt::Debug for BoundedBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BoundedBody").finish_non_exhaustive()
+    }
+}
+
+// === LastWords ===
+
+impl LastWords {
+    /// The frame to end with, unless a message is begun: what is truncated never looks complete.
+    fn frame(&self, operation: &Operation, ending: Ending, hint: Option<String>) -> Option<Frame<Bytes>> {
+        if !self.messages.at_boundary() {
+            return None;
+        }
+        let ended = Ended::of(operation, ending);
+        Problem::ended(&ended, ended.reason()).hint(hint).to_last_frame(self.protocol, self.trust)
     }
 }
 
@@ -387,122 +446,6 @@ impl Stream {
     }
 }
 
-// === Producer ===
-
-impl<B> Producer<B> {
-    fn is_over(&self) -> bool {
-        self.seen.is_none() && self.rest.is_none()
-    }
-}
-
-impl<B> Producer<B>
-where
-    B: Body + Unpin,
-    B::Error: Into<BoxError>,
-{
-    fn new(body: B) -> Self {
-        Self { seen: None, rest: Some(body), with_the_head: false }
-    }
-
-    fn look(&mut self, cx: &mut Context<'_>) {
-        if self.rest.as_ref().is_some_and(Body::is_end_stream) {
-            self.rest = None;
-        } else if let Poll::Ready(frame) = self.poll_rest(cx) {
-            self.seen = frame;
-        }
-        self.with_the_head = self.is_small_and_whole();
-    }
-
-    fn is_small_and_whole(&self) -> bool {
-        self.rest.is_none()
-            && match &self.seen {
-                Some(Seen::Data(data)) => data.len() <= CHUNK,
-                Some(Seen::Failed(_)) => false,
-                Some(Seen::Trailers(_)) | None => true,
-            }
-    }
-
-    /// The next piece, at most [`CHUNK`] long.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let seen = match self.seen.take() {
-            Some(seen) => Some(seen),
-            None => ready!(self.poll_rest(cx)),
-        };
-        Poll::Ready(seen.map(|seen| match seen {
-            Seen::Data(mut data) if data.len() > CHUNK => {
-                let piece = data.split_to(CHUNK);
-                self.seen = Some(Seen::Data(data));
-                Ok(Frame::data(piece))
-            }
-            Seen::Data(data) => Ok(Frame::data(data)),
-            Seen::Trailers(trailers) => Ok(Frame::trailers(*trailers)),
-            Seen::Failed(error) => Err(error),
-        }))
-    }
-
-    /// The same, in the scope of the operation whose body it is.
-    fn poll_within(
-        &mut self,
-        owner: Option<&Owner>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match owner {
-            Some(Owner::Response { driver, .. }) if self.seen.is_none() => {
-                driver.operation().sync_scope(|| self.poll(cx))
-            }
-            _ => self.poll(cx),
-        }
-    }
-
-    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Seen>> {
-        let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
-        let frame = ready!(Pin::new(&mut *rest).poll_frame(cx));
-        if rest.is_end_stream() || !matches!(frame, Some(Ok(_))) {
-            self.rest = None;
-        }
-        Poll::Ready(frame.and_then(|frame| match frame.map(Frame::into_data) {
-            Ok(Ok(mut data)) => Some(Seen::Data(data.copy_to_bytes(data.remaining()))),
-            // Neither data nor trailers: a kind of frame that HTTP does not have yet.
-            Ok(Err(frame)) => frame.into_trailers().ok().map(|trailers| Seen::Trailers(Box::new(trailers))),
-            Err(error) => Some(Seen::Failed(error.into())),
-        }))
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let mut hint = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
-        let seen = match &self.seen {
-            Some(Seen::Data(data)) => data.len() as u64,
-            Some(Seen::Trailers(_) | Seen::Failed(_)) | None => 0,
-        };
-        if let Some(upper) = hint.upper() {
-            hint.set_upper(upper.saturating_add(seen));
-        }
-        hint.set_lower(hint.lower().saturating_add(seen));
-        hint
-    }
-}
-
-// === Slot ===
-
-impl<B> Slot<B> {
-    fn lock(&self) -> MutexGuard<'_, Watched<B>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Drops what produces the body, and wakes whoever waits for it: there will be no more.
-    fn take_away(&self) {
-        let (seen, rest, waker) = {
-            let mut watched = self.lock();
-            let producer = &mut watched.producer;
-            (producer.seen.take(), producer.rest.take(), watched.waker.take())
-        };
-        drop((seen, rest)); // outside the lock: what is dropped here is not ours
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
 // === Owner ===
 
 impl Owner {
@@ -528,7 +471,7 @@ impl Owner {
                 }
                 driver.finish();
             }
-            Self::Answer { call, outcome } => call.close(outcome),
+            Self::Answer { call, outcome, .. } => call.close(outcome),
         }
     }
 
@@ -542,7 +485,7 @@ impl Owner {
                 }
             }
             // Left unread by choice, the head's word stands. Cut off, nothing is certain.
-            Self::Answer { call, outcome } => match call.ending() {
+            Self::Answer { call, outcome, .. } => match call.ending() {
                 None => call.close(outcome),
                 Some(_) => drop(call),
             },

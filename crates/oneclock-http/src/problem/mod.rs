@@ -1,28 +1,33 @@
-//! The answer in place of an answer: a problem document (RFC 9457), or gRPC's own words for gRPC.
+//! The answer in place of an answer: a problem document (RFC 9457), or the words of gRPC and Connect.
 //!
-//! The only place where a [`Reason`] becomes an HTTP response (contract X3, X5 and the table of section 5). Outsiders
-//! learn the reason; callers inside the trust boundary also learn which bound, where, and where the time went.
+//! The only place where a [`Reason`] becomes an answer (contract X3, X5 and the table of section 5). Outsiders learn the
+//! reason; callers inside the trust boundary also learn which bound, where, and where the time went. Here a problem is made;
+//! `document` and `rpc` write it.
+
+mod details;
+mod document;
+mod rpc;
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
-use http::{HeaderMap, Response, StatusCode};
+use http::StatusCode;
+use http::header::HeaderValue;
 use oneclock::{
     Ended, Missing, NotBegun, Operation, PartFailed, Stopped, TaskFailed, TooLate, Unfinished, not_connected_in,
     reason_in, stopped_in,
 };
 use oneclock_core::ingress::RefusedAtIngress;
-use oneclock_core::ledger::{EntryId, Ledger};
-use oneclock_core::{Bound, Outcome, Reason, Stage, Tick, Trust};
-use serde_json::{Map, Value, json};
+use oneclock_core::ledger::Ledger;
+use oneclock_core::{Bound, Outcome, Reason, Stage, Tick};
 
 use crate::body::{BodyCutOff, BoxError};
 use crate::client::{NotCollected, NotSuccessful};
 use crate::error::{CallError, CallFailed};
-use crate::names;
+
+pub use document::ledger_json;
+pub(crate) use rpc::OF_A_STATUS;
 
 /// Why there is no proper answer, for the caller.
 ///
@@ -43,6 +48,7 @@ pub struct Problem {
     remaining: Option<Duration>,
     outcome: Option<Outcome>,
     nothing: Option<NothingHappened>,
+    come_again: Option<Duration>, // said whatever the caller has left
     ledger: Option<(Box<Ledger>, Tick)>,
 }
 
@@ -61,9 +67,6 @@ pub struct Problem {
 pub struct NothingHappened;
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC_UNKNOWN: u8 = 2;
-const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
 /// A caller that is told to come again is told not before this.
 const RETRY_AFTER_LEAST: Duration = Duration::from_secs(1);
@@ -87,6 +90,7 @@ impl Problem {
             remaining: None,
             outcome: None,
             nothing: None,
+            come_again: None,
             ledger: None,
         }
     }
@@ -191,7 +195,7 @@ impl Problem {
     }
 
     /// A problem of the service's own making: not found, conflict, and so on. It has a status and a title, and no
-    /// reason of the contract's.
+    /// reason of the contract's. Over gRPC its status is the one that `google.rpc.Code` has beside that of HTTP.
     ///
     /// ```
     /// # use oneclock_http::Problem; use http::StatusCode;
@@ -203,10 +207,17 @@ impl Problem {
             word: None,
             title: title.into(),
             status: status.as_u16(),
-            grpc_status: GRPC_UNKNOWN,
+            grpc_status: rpc::grpc_status_of(status.as_u16()),
             reason: None,
             ..Self::new(Reason::CalledOff)
         }
+    }
+
+    /// The same, and the caller is welcome again after this: `Retry-After` over HTTP, in whole seconds, rounded up;
+    /// `grpc-retry-pushback-ms` and `google.rpc.RetryInfo` over gRPC. Said whatever the caller has left.
+    #[must_use]
+    pub fn come_again(self, after: Duration) -> Self {
+        Self { come_again: Some(after), ..self }
     }
 
     /// The same with a type of its own, `urn:oneclock:<word>`, and this gRPC status. For crates that add words to the
@@ -271,6 +282,20 @@ impl Problem {
         self
     }
 
+    /// The same with this sentence for trusted callers, in place of what it says to them now.
+    #[must_use]
+    pub fn insight(self, insight: impl Into<String>) -> Self {
+        Self { insight: Some(insight.into()), ..self }
+    }
+
+    /// Adds to what trusted callers read.
+    pub(crate) fn hint(mut self, hint: Option<String>) -> Self {
+        if let (Some(insight), Some(hint)) = (&mut self.insight, hint) {
+            let _ = write!(insight, "; {hint}");
+        }
+        self
+    }
+
     /// The same under the status with which it leaves, which a layer below may have set.
     pub(crate) fn at_status(self, status: StatusCode) -> Self {
         Self { status: status.as_u16(), ..self }
@@ -286,9 +311,24 @@ impl Problem {
         self.status
     }
 
+    /// The gRPC status.
+    pub fn grpc_status(&self) -> u8 {
+        self.grpc_status
+    }
+
     /// What is known of what was to be done.
     pub fn outcome(&self) -> Option<Outcome> {
         self.outcome
+    }
+
+    /// How long to wait before coming again: only where that is welcome, and only if it fits what the caller has left.
+    fn come_again_after(&self) -> Option<Duration> {
+        if self.come_again.is_some() {
+            return self.come_again;
+        }
+        let welcome = matches!(self.reason, Some(Reason::Shed | Reason::Shutdown));
+        let fits = self.remaining.is_some_and(|remaining| remaining > RETRY_AFTER_LEAST);
+        (welcome && fits).then_some(RETRY_AFTER_LEAST)
     }
 
     /// The request itself ended early, with this reason (which can be the upload's).
@@ -382,147 +422,6 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-// === Problem: writing it ===
-
-impl Problem {
-    /// The response for a caller of this trust.
-    pub fn to_response(&self, trust: Trust) -> Response<Bytes> {
-        let mut response = Response::new(Bytes::from(self.document(trust).to_string()));
-        *response.status_mut() = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if let Some(nothing) = self.nothing {
-            response.extensions_mut().insert(nothing);
-        }
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, PROBLEM_JSON);
-        self.write_reason(headers);
-        self.write_retry_after(headers);
-        response
-    }
-
-    /// The response for a gRPC caller: trailers only, in a response that HTTP finds fine (contract X3, X5).
-    pub fn to_grpc_response(&self, trust: Trust) -> Response<Bytes> {
-        let mut response = Response::new(Bytes::new());
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(self.grpc_status)));
-        let message = match (trust, &self.insight, &self.detail) {
-            (Trust::Inside, Some(insight), _) => insight.as_str(),
-            (_, _, Some(detail)) => detail,
-            _ => &self.title,
-        };
-        if let Ok(message) = HeaderValue::try_from(percent_encoded(message)) {
-            headers.insert(GRPC_MESSAGE, message);
-        }
-        self.write_reason(headers);
-        response
-    }
-
-    fn write_reason(&self, headers: &mut HeaderMap) {
-        if let Some(reason) = self.reason {
-            headers.insert(names::REASON, HeaderValue::from_static(reason.as_str()));
-        }
-    }
-
-    /// Only where coming again is welcome, and only if it fits what the caller has left.
-    fn write_retry_after(&self, headers: &mut HeaderMap) {
-        let welcome = matches!(self.reason, Some(Reason::Shed | Reason::Shutdown));
-        if welcome && self.remaining.is_some_and(|remaining| remaining > RETRY_AFTER_LEAST) {
-            headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_LEAST.as_secs()));
-        }
-    }
-
-    fn document(&self, trust: Trust) -> Value {
-        let mut document = Map::new();
-        let kind = self.word.map_or_else(|| "about:blank".to_owned(), |word| format!("urn:oneclock:{word}"));
-        document.insert("type".into(), kind.into());
-        document.insert("title".into(), self.title.as_ref().into());
-        document.insert("status".into(), self.status.into());
-        if let Some(detail) = &self.detail {
-            document.insert("detail".into(), detail.as_str().into());
-        }
-        if trust == Trust::Inside {
-            self.insights(&mut document);
-        }
-        Value::Object(document)
-    }
-
-    fn insights(&self, document: &mut Map<String, Value>) {
-        let mut put = |name: &str, value: Option<Value>| {
-            if let Some(value) = value {
-                document.insert(name.into(), value);
-            }
-        };
-        put("insight", self.insight.as_deref().map(Value::from));
-        put("bound", self.bound.map(|bound| bound.by.as_str().into()));
-        put("budget_ms", self.bound.map(|bound| millis(bound.limit)));
-        put("stage", self.stage.map(|stage| stage.as_str().into()));
-        put("elapsed_ms", self.elapsed.map(millis));
-        put("remaining_ms", self.remaining.map(millis));
-        put("outcome", self.outcome.map(|outcome| outcome.as_str().into()));
-        put("ledger", self.ledger.as_ref().map(|(ledger, until)| ledger_json(ledger, *until)));
-    }
-}
-
-/// A ledger as JSON: its entries with their parts, what was folded, and what no entry covers.
-pub fn ledger_json(ledger: &Ledger, until: Tick) -> Value {
-    let folded: Vec<Value> = ledger
-        .folded()
-        .iter()
-        .map(|folded| json!({ "name": folded.name.as_str(), "count": folded.count, "sum_ms": millis(folded.sum) }))
-        .collect();
-    let mut account = json!({
-        "entries": entries_json(ledger, None, until),
-        "unaccounted_ms": millis(ledger.unaccounted(until)),
-    });
-    if !folded.is_empty() {
-        account["folded"] = folded.into();
-    }
-    account
-}
-
-fn entries_json(ledger: &Ledger, part_of: Option<EntryId>, until: Tick) -> Vec<Value> {
-    ledger
-        .parts_of(part_of)
-        .map(|(id, entry)| {
-            let mut json = json!({
-                "name": entry.name.as_str(),
-                "stage": entry.stage.as_str(),
-                "at_ms": millis(entry.began.since(ledger.began())),
-                "took_ms": millis(entry.ended.unwrap_or(until).since(entry.began)),
-            });
-            if entry.ended.is_none() {
-                json["open"] = true.into();
-            }
-            // Entries nest two deep: a call and its stages.
-            let parts = if part_of.is_none() { entries_json(ledger, Some(id), until) } else { Vec::new() };
-            if !parts.is_empty() {
-                json["parts"] = parts.into();
-            }
-            json
-        })
-        .collect()
-}
-
-/// Milliseconds with three decimals, which is what the clock is good for.
-fn millis(span: Duration) -> Value {
-    let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-    if micros % 1_000 == 0 { (micros / 1_000).into() } else { (micros as f64 / 1_000.0).into() }
-}
-
-/// gRPC's encoding of a message in a header.
-fn percent_encoded(message: &str) -> String {
-    let mut encoded = String::with_capacity(message.len());
-    for byte in message.bytes() {
-        match byte {
-            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
-            _ => {
-                let _ = write!(encoded, "%{byte:02X}");
-            }
-        }
-    }
-    encoded
-}
-
 /// An error and its sources in one line. A source that the text has said already is not said again.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -549,6 +448,12 @@ fn find<'e, E: std::error::Error + 'static>(mut error: &'e (dyn std::error::Erro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names;
+    use bytes::Bytes;
+    use http::Response;
+    use http::header::RETRY_AFTER;
+    use oneclock_core::Trust;
+    use serde_json::Value;
 
     fn parse(response: &Response<Bytes>) -> Value {
         serde_json::from_slice(response.body()).expect("JSON")
@@ -575,14 +480,6 @@ mod tests {
         let of_a_part = Problem::of(std::io::Error::other(said.clone()));
         assert_eq!((of_a_part.status(), carries(&of_a_part)), (500, false), "the whole may have done something else");
         assert!(!carries(&Problem::from(Unfinished::Failed(said))), "so may the handler around a step");
-    }
-
-    #[test]
-    fn v13_grpc_gets_a_status_in_a_response_that_http_finds_fine() {
-        let response = Problem::new(Reason::Deadline).to_grpc_response(Trust::Outside);
-        assert_eq!(response.status(), 200);
-        assert_eq!(response.headers()["grpc-status"], "4");
-        assert!(response.body().is_empty());
     }
 
     #[test]

@@ -1,0 +1,118 @@
+//! The layer for tonic's servers and routers: like [`IngressLayer`], with what tonic's services expect on its inside.
+//!
+//! Decides nothing about deadlines. It gives the service below tonic's own body, and looks at what that answers
+//! (`answer`).
+
+mod answer;
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use oneclock::Shutdown;
+use oneclock::events::Observer;
+use oneclock_core::wire::Conventions;
+use oneclock_core::{Policy, Trust};
+use oneclock_http::{BoxError, Ingress, IngressLayer, Upload};
+use tonic::body::Body;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::status;
+
+pub use answer::{GrpcAnswer, GrpcFuture};
+
+/// Gives every call to a tonic server its operation, by the limits of its method. Made by
+/// [`PolicyExt::grpc_layer`](crate::PolicyExt::grpc_layer).
+///
+/// # Where to put it
+/// ```text
+/// oneclock_http::serve                       tonic::transport::Server
+///   → GrpcWebLayer (for browsers)              → GrpcTimeout, concurrency_limit, load_shed (tonic's own)
+///   → policy.grpc_layer()                      → GrpcWebLayer → policy.grpc_layer()
+///   → ConcurrencyLimitLayer → auth             → ConcurrencyLimitLayer → auth
+///   → Routes::into_axum_router()               → the services, with their interceptors
+/// ```
+///
+/// With `Routes::into_axum_router().layer(..)` and [`oneclock_http::serve`] the budget runs from when the head was read, the
+/// listener's trust is known, and a peer that stops reading loses its stream. With `Server::builder().layer(..)` or
+/// `axum::serve` the budget runs from this layer on, and everybody is outside unless [`trust`](Self::trust) says otherwise.
+/// What stands above it must not wait: see the crate's documentation for tonic's own limits.
+#[derive(Clone, Debug)]
+pub struct ServerLayer(IngressLayer);
+
+/// The service inside of a [`ServerLayer`]: hands the request on with tonic's body.
+#[derive(Clone, Debug)]
+pub struct GrpcBody<S>(S);
+
+// === ServerLayer ===
+
+impl ServerLayer {
+    pub(crate) fn new(policy: &Policy) -> Self {
+        Self(IngressLayer::new(policy.clone()))
+    }
+
+    /// Whether the peers of this listener belong to us. Overrides what the accept loop says; under tonic's own server and
+    /// under `axum::serve`, which say nothing, everybody is outside without it.
+    #[must_use]
+    pub fn trust(self, trust: Trust) -> Self {
+        Self(self.0.trust(trust))
+    }
+
+    /// The deadline fields to read; the contract's default set unless said otherwise.
+    #[must_use]
+    pub fn reads(self, conventions: Conventions) -> Self {
+        Self(self.0.reads(conventions))
+    }
+
+    /// A limit of the platform's, asked for each request: the time left, or `None`. It can only shorten.
+    #[must_use]
+    pub fn platform(self, limit: impl Fn() -> Option<Duration> + Send + Sync + 'static) -> Self {
+        Self(self.0.platform(limit))
+    }
+
+    /// The shutdown that ends what arrives here, under an accept loop that brings none.
+    #[must_use]
+    pub fn with_shutdown(self, shutdown: &Shutdown) -> Self {
+        Self(self.0.with_shutdown(shutdown))
+    }
+
+    /// Where the events of what arrives here go; the global observer unless said otherwise.
+    #[must_use]
+    pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
+        Self(self.0.observed_by(observer))
+    }
+}
+
+impl<S> Layer<S> for ServerLayer {
+    type Service = Ingress<GrpcBody<S>>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        self.0.layer(GrpcBody(inner))
+    }
+}
+
+// === GrpcBody ===
+
+impl<S, B, A> Service<Request<Upload<B>>> for GrpcBody<S>
+where
+    S: Service<Request<Body>, Response = Response<A>>,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<GrpcAnswer<A>>;
+    type Error = S::Error;
+    type Future = GrpcFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Upload<B>>) -> Self::Future {
+        // A handler that reads a stream of messages learns why it ended, as a status.
+        GrpcFuture::new(self.0.call(request.map(|body| Body::new(body.map_err(status::of_a_body)))))
+    }
+}

@@ -1,0 +1,327 @@
+//! Statuses: of our own errors, of calls that gave no answer, of what the far side answered.
+//!
+//! Decides the code. What stopped a call decides it, judged by our own clock, whatever the peer said (contract X2): our
+//! deadline is `DEADLINE_EXCEEDED`. Every status made here keeps its error as its source, so that nothing has to be read
+//! from a text.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName};
+use oneclock::{NotBegun, Stopped, WhyNot};
+use oneclock_core::{Outcome, Reason, Stage, Trust};
+use oneclock_http::{AnswerGivenUp, BodyCutOff, BoxError, CallError, Problem, is_refused_stream};
+use tonic::metadata::AsciiMetadataValue;
+use tonic::{Code, ConnectError, Status, TimeoutExpired};
+
+use crate::fields::{MESSAGE, STATUS};
+
+/// The status of any error, for handlers: what [`Problem::of`] makes of it, kept as the status's source.
+///
+/// Below a [`ServerLayer`](crate::ServerLayer) the caller gets that problem, in full if it is trusted; without one, and at
+/// the end of a stream that has begun, what an outsider may read. An error that is a status already stays as it is.
+///
+/// ```
+/// # use oneclock_tonic::status; use tonic::Code;
+/// let status = status(std::io::Error::other("disk full"));
+/// assert_eq!(status.code(), Code::Internal);
+/// assert!(!status.message().contains("disk"));
+/// ```
+pub fn status(error: impl Into<BoxError>) -> Status {
+    let error = match error.into().downcast::<Status>() {
+        Ok(status) => return *status,
+        Err(error) => error,
+    };
+    of_problem(match error.downcast::<Problem>() {
+        Ok(problem) => *problem,
+        Err(error) => Problem::of(error),
+    })
+}
+
+/// Makes the error of any result a [`Status`], for handlers: see [`status()`].
+///
+/// ```
+/// use oneclock_tonic::OrStatus as _;
+///
+/// async fn price() -> Result<String, tonic::Status> {
+///     let price = tokio::fs::read_to_string("/no/such/price").await.or_status()?;
+///     Ok(price)
+/// }
+/// # #[tokio::main] async fn main() { assert_eq!(price().await.unwrap_err().code(), tonic::Code::Internal); }
+/// ```
+pub trait OrStatus<T> {
+    /// The value, or the status of the error.
+    ///
+    /// # Errors
+    /// [`Status`], if it was an error.
+    fn or_status(self) -> Result<T, Status>;
+}
+
+/// The error of a call that gave no answer: what stopped it, and what is known of the far side. `None` if the far side
+/// answered ([`answered`]), and for a status that no call of ours gave.
+///
+/// ```
+/// # use oneclock_tonic::call_error; use oneclock_core::Outcome;
+/// fn may_have_happened(status: &tonic::Status) -> bool {
+///     !matches!(call_error(status).map(|call| call.outcome()), Some(Outcome::NotSent | Outcome::Rejected))
+/// }
+/// # assert!(may_have_happened(&tonic::Status::unknown("")));
+/// ```
+pub fn call_error(status: &Status) -> Option<&CallError> {
+    find(status)
+}
+
+/// What the far side of a call said with this status, beside its code and message. `None` for a status that no call of ours
+/// was answered with.
+pub fn answered(status: &Status) -> Option<&Answered> {
+    find(status)
+}
+
+/// What is known of the far side of the call that ended with this status: not answered, answered, or cut off while its
+/// messages came. `None` for a status that no call of ours gave.
+///
+/// ```
+/// assert_eq!(oneclock_tonic::outcome(&tonic::Status::not_found("no such cart")), None);
+/// ```
+pub fn outcome(status: &Status) -> Option<Outcome> {
+    if let Some(error) = call_error(status) {
+        return Some(error.outcome());
+    }
+    if let Some(answered) = answered(status) {
+        return Some(answered.outcome);
+    }
+    find::<BodyCutOff>(status).map(|_| Outcome::Unknown { stage: Stage::Body })
+}
+
+/// The far side of a call answered with a status: the source of that status.
+///
+/// Its fields that speak of the reason, of repeating and of waiting are here and no longer among the status's metadata and
+/// details: a handler that passes the status on to its own caller must not pass them on with it, since they say nothing of
+/// what the handler did before (contract R8, R9).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Answered {
+    /// The reason, if the far side is one of ours and gave one.
+    pub reason: Option<Reason>,
+    /// What is known of the far side.
+    pub outcome: Outcome,
+    /// How often it was tried, and why no more; only from a destination with a retry policy.
+    pub gave_up: Option<AnswerGivenUp>,
+    /// The details as they were sent: a `google.rpc.Status`, or empty.
+    pub details: Bytes,
+    pub(crate) by_a_layer: bool, // its words are those of a layer like ours, and tell of its insides
+}
+
+/// What a status says of a part of the work, as a mark on it: the one thing that gets through tonic into the trailers of a
+/// stream, where the source of a status is lost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    Reason(Reason),
+    CallFailed,
+    CallTimedOut,
+}
+
+pub(crate) const PART: HeaderName = HeaderName::from_static("oneclock-part");
+
+// === OrStatus ===
+
+impl<T, E: Into<BoxError>> OrStatus<T> for Result<T, E> {
+    fn or_status(self) -> Result<T, Status> {
+        self.map_err(status)
+    }
+}
+
+// === Status ===
+
+fn of_problem(problem: Problem) -> Status {
+    let (code, message) = words(&problem);
+    let mut status = Status::new(code, message);
+    status.set_source(Arc::new(problem));
+    status
+}
+
+/// The code and the words that a problem has for outsiders.
+fn words(problem: &Problem) -> (Code, String) {
+    let response = problem.to_grpc_response(Trust::Outside);
+    match Status::from_header_map(response.headers()) {
+        Some(status) => (status.code(), status.message().to_owned()),
+        None => (Code::Internal, String::new()), // it always has one
+    }
+}
+
+/// Writes a problem over the status in these trailers, as for outsiders.
+pub(crate) fn write(problem: &Problem, trailers: &mut HeaderMap) {
+    let mut written = problem.to_grpc_response(Trust::Outside).into_parts().0.headers;
+    for name in [STATUS, MESSAGE] {
+        trailers.remove(&name);
+        if let Some(value) = written.remove(&name) {
+            trailers.insert(name, value);
+        }
+    }
+}
+
+/// The status of a call that gave no answer.
+pub(crate) fn of_call(error: CallError) -> Status {
+    let (code, part) = match error.stopped() {
+        // Our own mistake, and not the caller's leaving, as its reason has it.
+        Some(Stopped::NotBegun(NotBegun { why: WhyNot::NoOperation, .. })) => {
+            (Code::Internal, Part::Reason(Reason::CalledOff))
+        }
+        Some(stopped) => (code(stopped.reason()), Part::Reason(stopped.reason())),
+        None => {
+            let code = code_of_failure(&error);
+            (code, Part::of_failure(code))
+        }
+    };
+    part.mark(of_error(code, Arc::new(error)))
+}
+
+/// The status of a body that broke off: the messages of a stream, up or down.
+pub(crate) fn of_a_body(error: BoxError) -> Status {
+    match find::<BodyCutOff>(&*error).map(|cut_off| cut_off.ending.reason()) {
+        Some(reason) => Part::Reason(reason).mark(of_error(code(reason), Arc::from(error))),
+        None => Status::from_error(error), // what tonic itself would say of it
+    }
+}
+
+fn of_error(code: Code, error: Arc<dyn StdError + Send + Sync>) -> Status {
+    let mut status = Status::new(code, chain(&*error));
+    status.set_source(error);
+    status
+}
+
+fn code(reason: Reason) -> Code {
+    Code::from_i32(reason.grpc_status().into())
+}
+
+/// The code for a connection or a service that failed while there was time. What is not known to be anything else is
+/// `UNAVAILABLE`, as gRPC has it for connections that fail.
+fn code_of_failure(error: &CallError) -> Code {
+    if is_refused_stream(error) {
+        return Code::Unavailable;
+    }
+    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(status) = error.downcast_ref::<Status>() {
+            return status.code();
+        }
+        // A limit of the channel's own, or the value that we sent, which was rounded down.
+        if error.is::<TimeoutExpired>() {
+            return Code::DeadlineExceeded;
+        }
+        if error.is::<ConnectError>() {
+            return Code::Unavailable;
+        }
+        if let Some(code) =
+            error.downcast_ref::<h2::Error>().filter(|error| !error.is_go_away()).and_then(code_of_reset)
+        {
+            return code;
+        }
+        next = error.source();
+    }
+    Code::Unavailable
+}
+
+/// gRPC's table of HTTP/2 codes, of which these differ from a failed connection.
+fn code_of_reset(error: &h2::Error) -> Option<Code> {
+    match error.reason()? {
+        h2::Reason::CANCEL => Some(Code::Cancelled),
+        h2::Reason::ENHANCE_YOUR_CALM => Some(Code::ResourceExhausted),
+        h2::Reason::INADEQUATE_SECURITY => Some(Code::PermissionDenied),
+        h2::Reason::REFUSED_STREAM => Some(Code::Unavailable),
+        _ => Some(Code::Internal),
+    }
+}
+
+/// An error and its sources in one line. A source that the text has said already is not said again.
+fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        source = error.source();
+    }
+    text
+}
+
+pub(crate) fn find<'e, E: StdError + 'static>(mut error: &'e (dyn StdError + 'static)) -> Option<&'e E> {
+    loop {
+        if let Some(found) = error.downcast_ref::<E>() {
+            return Some(found);
+        }
+        error = error.source()?;
+    }
+}
+
+// === Answered ===
+
+impl Answered {
+    /// What the caller of whoever passes the status on is told: nothing but that a call failed, if the words are those of a
+    /// layer like ours, and otherwise those of the far side, which the handler chose to make its own.
+    pub(crate) fn part(&self, code: Code) -> Option<Part> {
+        (self.by_a_layer || self.reason.is_some()).then(|| Part::of_failure(code))
+    }
+}
+
+impl fmt::Display for Answered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "answered by the far side, outcome: {}", self.outcome)?;
+        if let Some(reason) = self.reason {
+            write!(f, ", reason: {}", reason.as_str())?;
+        }
+        match self.gave_up {
+            Some(AnswerGivenUp { attempts, why, .. }) => write!(f, "; gave up after attempt {attempts}: {why}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StdError for Answered {}
+
+// === Part ===
+
+impl Part {
+    /// Something we called failed with this code while there was time.
+    pub(crate) fn of_failure(code: Code) -> Self {
+        if code == Code::DeadlineExceeded { Self::CallTimedOut } else { Self::CallFailed }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Reason(reason) => reason.as_str(),
+            Self::CallFailed => "call_failed",
+            Self::CallTimedOut => "call_timed_out",
+        }
+    }
+
+    pub(crate) fn mark(self, mut status: Status) -> Status {
+        status.metadata_mut().insert("oneclock-part", AsciiMetadataValue::from_static(self.word()));
+        status
+    }
+
+    /// Takes the mark off.
+    pub(crate) fn take(headers: &mut HeaderMap) -> Option<Self> {
+        let value = headers.remove(PART)?;
+        match value.as_bytes() {
+            b"call_timed_out" => Some(Self::CallTimedOut),
+            word => {
+                let reason = std::str::from_utf8(word).ok().and_then(Reason::from_word);
+                Some(reason.map_or(Self::CallFailed, Self::Reason))
+            }
+        }
+    }
+
+    pub(crate) fn problem(self) -> Problem {
+        match self {
+            Self::Reason(reason) => Problem::new(reason.of_a_part()),
+            Self::CallFailed => Problem::call_failed(),
+            Self::CallTimedOut => Problem::call_timed_out(),
+        }
+    }
+}
