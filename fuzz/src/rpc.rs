@@ -6,7 +6,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf as _, BufMut as _, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -47,13 +47,13 @@ const FIELDS: [&str; 12] = [
 pub fn request(bytes: &[u8]) {
     let Ok((request, pieces, trust)) = arrives(&mut Unstructured::new(bytes)) else { return };
     let content = request.headers().get("content-type").cloned();
-    let grpc = content.as_ref().is_some_and(|content| {
-        matches!(content.as_bytes(), b"application/grpc" | b"application/grpc+proto")
-    });
+    let grpc = content
+        .as_ref()
+        .is_some_and(|content| matches!(content.as_bytes(), b"application/grpc" | b"application/grpc+proto"));
     in_paused_time(async move {
         let Ok(policy) = Policy::named("fuzz").when_absent(LIMIT).ceiling(LIMIT).build() else { return };
-        let service = IngressLayer::new(policy).trust(trust).layer(tower::service_fn(
-            move |_: Request<Upload<Full<Bytes>>>| {
+        let service =
+            IngressLayer::new(policy).trust(trust).layer(tower::service_fn(move |_: Request<Upload<Full<Bytes>>>| {
                 let (pieces, content) = (pieces.clone(), content.clone());
                 async move {
                     let mut answer = Response::new(StreamBody::new(Box::pin(slowly(pieces))));
@@ -62,8 +62,7 @@ pub fn request(bytes: &[u8]) {
                     }
                     Ok::<_, Infallible>(answer)
                 }
-            },
-        ));
+            }));
         let began = tokio::time::Instant::now();
         let Ok(answer) = service.oneshot(request).await;
         let status = answer.status();
@@ -98,6 +97,83 @@ pub fn answer(bytes: &[u8]) {
         }
         assert!(began.elapsed() <= LIMIT + Duration::from_millis(2), "in time");
     });
+}
+
+/// The same through tonic's client: whatever the far side answers is a message or a status, and nothing panics.
+pub fn status(bytes: &[u8]) {
+    let Ok((head, pieces, trust)) = arrives(&mut Unstructured::new(bytes)) else { return };
+    in_paused_time(async move {
+        let Ok(destination) = oneclock_tonic::destination("far").cap(LIMIT).trust(trust).build() else { return };
+        let head = head.headers().clone();
+        let channel = tower::service_fn(move |_: Request<tonic::body::Body>| {
+            let (head, pieces) = (head.clone(), pieces.clone());
+            async move {
+                let mut answer = Response::new(StreamBody::new(Box::pin(slowly(pieces))));
+                *answer.headers_mut() = head;
+                Ok::<_, Infallible>(answer)
+            }
+        });
+        let service = oneclock_tonic::ClientLayer::new(destination).layer(channel);
+        let op = Operation::begin("fuzz", Duration::from_secs(1));
+        let began = tokio::time::Instant::now();
+        let path = http::uri::PathAndQuery::from_static("/fuzz.Far/Call");
+        let mut client = tonic::client::Grpc::new(service);
+        let call = client.server_streaming(tonic::Request::new(Bytes::new()), path, Raw);
+        match op.run(call).await {
+            Ok(Ok(answer)) => {
+                let mut messages = answer.into_inner();
+                while let Ok(Some(_)) = messages.message().await {}
+            }
+            Ok(Err(status)) => {
+                let outcome = oneclock_tonic::outcome(&status);
+                assert!(outcome != Some(Outcome::NotSent), "it was sent: {status}");
+            }
+            Err(_) => {}
+        }
+        assert!(began.elapsed() <= LIMIT + Duration::from_millis(2), "in time");
+    });
+}
+
+/// Messages as they are.
+#[derive(Clone, Copy, Debug)]
+struct Raw;
+
+impl tonic::codec::Codec for Raw {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl tonic::codec::Encoder for Raw {
+    type Item = Bytes;
+    type Error = tonic::Status;
+
+    fn encode(
+        &mut self,
+        item: Bytes,
+        into: &mut tonic::codec::EncodeBuf<'_>,
+    ) -> std::result::Result<(), tonic::Status> {
+        into.put(item);
+        Ok(())
+    }
+}
+
+impl tonic::codec::Decoder for Raw {
+    type Item = Bytes;
+    type Error = tonic::Status;
+
+    fn decode(&mut self, from: &mut tonic::codec::DecodeBuf<'_>) -> std::result::Result<Option<Bytes>, tonic::Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining())))
+    }
 }
 
 type Arrives = (Request<Full<Bytes>>, Vec<Piece>, Trust);

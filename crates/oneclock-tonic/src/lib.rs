@@ -6,7 +6,7 @@
 //! - [`ClientLayer`] gives every call of a generated client what its operation has left, tells the far side, and cuts the
 //!   call off there, with no code in handlers. [`GrpcClient`] does the same without tonic's channel, and tells exactly what is
 //!   left when the connection is there.
-//! - [`status()`] and [`OrStatus`] make a [`Status`] of any error; [`outcome()`], [`call_error`] and [`answered`] say what is known
+//! - [`status()`] and [`OrStatus`] make a [`Status`] of any error, [`problem()`] what an HTTP handler answers for a status; [`outcome()`], [`call_error`] and [`answered`] say what is known
 //!   of a call that ended with one.
 //!
 //! ```
@@ -110,7 +110,7 @@ use tonic::Status;
 
 pub use client::{ClientAnswer, ClientFuture, ClientLayer, ClientService, GrpcClient};
 pub use server::{GrpcAnswer, GrpcBody, GrpcFuture, ServerLayer};
-pub use status::{Answered, OrStatus, answered, call_error, outcome, status};
+pub use status::{Answered, OrStatus, answered, call_error, outcome, problem, status};
 
 /// Makes layers of policies, for tonic.
 pub trait PolicyExt {

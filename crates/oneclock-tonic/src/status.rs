@@ -40,6 +40,28 @@ pub fn status(error: impl Into<BoxError>) -> Status {
     })
 }
 
+/// The problem of the status that a call ended with, for handlers that answer in HTTP: their own words where our clock or
+/// operation stopped it, 504 where the far side was out of time, 502 where it failed otherwise.
+///
+/// ```
+/// # use oneclock_tonic::problem; use tonic::Status;
+/// async fn quote(price: Result<u32, Status>) -> Result<u32, oneclock_http::Problem> {
+///     price.map_err(|status| problem(&status)) // in a handler of axum, whose own `Problem` is made of it by `?`
+/// }
+/// assert_eq!(problem(&Status::not_found("no such article")).status(), 502);
+/// ```
+pub fn problem(status: &Status) -> Problem {
+    let said = format!("{:?}: {}", status.code(), status.message());
+    match (answered(status), status.source()) {
+        (Some(answered), _) => {
+            let problem = Part::of_failure(status.code()).problem().with_outcome(answered.outcome);
+            problem.insight(format!("{said} ({answered})"))
+        }
+        (None, Some(ours)) if outcome(status).is_some() => Problem::of_error(ours),
+        _ => Part::of_failure(status.code()).problem().insight(said),
+    }
+}
+
 /// Makes the error of any result a [`Status`], for handlers: see [`status()`].
 ///
 /// ```

@@ -8,11 +8,13 @@
 //! |---|---|
 //! | [`story`] | the scenarios: how slow, how patient, what goes wrong and when |
 //! | [`purchase`] | the services, and who asks for what |
+//! | [`transport`] | whether pricing and payment speak HTTP or gRPC; all else is the same |
+//! | `rpc` | the calls over gRPC, as `proto/shop.proto` has them |
 //! | [`trouble`] | what can be wrong with a service, and the control endpoint that makes it so |
 //! | `stand` | what a service does for one request: the same statements both ways |
 //! | `postgres` | the same in PostgreSQL, where it is asked for |
 //! | `stands` | the services of one shop, their databases, their addresses |
-//! | `independent` | the shop with independent timeouts: axum, hyper, tower-http, rusqlite as everybody uses them |
+//! | `independent` | the shop with independent timeouts: axum, hyper, tower-http, tonic, rusqlite as everybody uses them |
 //! | `propagated` | the shop with one budget |
 //! | `app` | the phone app: the seeded taps, and how long their users wait |
 //! | `witness` | what really happened: every execution, and whether its caller was still there |
@@ -22,13 +24,17 @@
 mod app;
 mod independent;
 mod ledgers;
+#[cfg(test)]
+mod over_grpc;
 mod postgres;
 mod propagated;
 pub mod purchase;
 pub mod report;
+mod rpc;
 mod stand;
 mod stands;
 pub mod story;
+pub mod transport;
 pub mod trouble;
 mod witness;
 
@@ -45,6 +51,7 @@ use report::{Backends, Node, Scenario, Side, Typical};
 pub use stands::Addresses;
 use stands::Stands;
 use story::{Story, Tap};
+use transport::Transport;
 use trouble::Trouble;
 use witness::Witness;
 
@@ -58,10 +65,11 @@ pub struct ShopClosed {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The shop: where it keeps its records.
+/// The shop: where it keeps its records, and what its services speak.
 #[derive(Clone, Debug, Default)]
 pub struct Shop {
     postgres: Option<Server>,
+    transport: Transport,
 }
 
 /// The shop, open both ways, for whoever wants to try it by hand.
@@ -88,7 +96,13 @@ impl Shop {
     /// # Errors
     /// [`ShopClosed`], if it is no address.
     pub fn on_postgres(url: &str) -> Result<Self, ShopClosed> {
-        Ok(Self { postgres: Some(Server::at(url)?) })
+        Ok(Self { postgres: Some(Server::at(url)?), ..Self::default() })
+    }
+
+    /// The same with pricing and payment over `transport`; HTTP unless said otherwise.
+    #[must_use]
+    pub fn over(self, transport: Transport) -> Self {
+        Self { transport, ..self }
     }
 
     /// The scenarios that it can run.
@@ -137,8 +151,8 @@ impl Shop {
             self.stands(story, INDEPENDENT, &Arc::new(Witness::default())).await?,
             self.stands(story, PROPAGATED, &Arc::new(Witness::default())).await?,
         );
-        let independent = independent::open(story, &stands.0).await?;
-        let propagated = propagated::open(story, &stands.1).await?;
+        let independent = independent::open(story, self.transport, &stands.0).await?;
+        let propagated = propagated::open(story, self.transport, &stands.1).await?;
         Ok(OpenShop {
             independent: independent.addresses.clone(),
             propagated: propagated.addresses.clone(),
@@ -168,7 +182,7 @@ impl Shop {
     async fn independently(&self, story: &Story, taps: &[Tap], progress: impl Fn(f64)) -> Result<Side, ShopClosed> {
         let witness = Arc::new(Witness::default());
         let stands = self.stands(story, INDEPENDENT, &witness).await?;
-        let shop = independent::open(story, &stands).await?;
+        let shop = independent::open(story, self.transport, &stands).await?;
         let app = App::Independent {
             client: Box::new(plain_client()),
             url: shop.addresses.of(purchase::Service::Gateway),
@@ -186,7 +200,7 @@ impl Shop {
     async fn within_one_budget(&self, story: &Story, taps: &[Tap], progress: impl Fn(f64)) -> Result<Side, ShopClosed> {
         let witness = Arc::new(Witness::default());
         let stands = self.stands(story, PROPAGATED, &witness).await?;
-        let shop = propagated::open(story, &stands).await?;
+        let shop = propagated::open(story, self.transport, &stands).await?;
         let app = App::OneBudget { client: shop.app.clone() };
         let watch = || shop.ledgers.watch(taps.len());
         let open = Open { story, app, addresses: &shop.addresses, stands: &stands, witness: &witness };

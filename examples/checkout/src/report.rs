@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::app::{Visit, VisitEnd};
 use crate::story::Story;
+use crate::transport::Transport;
 use crate::witness::{End, Execution, Witness};
 
 /// What the demo found.
@@ -15,6 +16,8 @@ use crate::witness::{End, Execution, Witness};
 pub struct Report {
     /// The seed of the load.
     pub seed: u64,
+    /// What pricing and payment were reached over.
+    pub transport: Transport,
     /// One entry for each scenario that ran.
     pub scenarios: Vec<Scenario>,
 }

@@ -79,6 +79,16 @@ impl Trouble {
         });
         Body::from_stream(bytes)
     }
+
+    /// Waits as long as this trouble holds back a message of `bytes`, which is seen whole or not at all.
+    pub(crate) async fn holds_back(self, bytes: usize) {
+        if self.stall {
+            std::future::pending::<()>().await;
+        }
+        if self.trickle {
+            tokio::time::sleep(TRICKLE * u32::try_from(bytes).unwrap_or(u32::MAX)).await;
+        }
+    }
 }
 
 // === Control ===
@@ -133,5 +143,16 @@ mod tests {
         let stalled = timeout(Duration::from_secs(3_600), body(Trouble { stall: true, ..Trouble::default() }));
         assert!(stalled.await.is_err());
         Ok(())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_is_held_back_as_long_as_its_bytes_would_be() {
+        let began = clock::now();
+        Trouble::default().holds_back(5).await;
+        assert_eq!(clock::now().since(began), Duration::ZERO);
+        Trouble { trickle: true, ..Trouble::default() }.holds_back(5).await;
+        assert_eq!(clock::now().since(began), TRICKLE * 5);
+        let stalled = Trouble { stall: true, ..Trouble::default() };
+        assert!(timeout(Duration::from_secs(3_600), stalled.holds_back(5)).await.is_err());
     }
 }

@@ -8,11 +8,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::{ProgressBar, ProgressStyle};
 use oneclock_checkout::Shop;
 use oneclock_checkout::report::{Report, Scenario};
 use oneclock_checkout::story::Story;
+use oneclock_checkout::transport::Transport;
 use print::Trees;
 
 #[derive(Args)]
@@ -28,6 +29,9 @@ pub(crate) struct Arguments {
     /// Which story to run
     #[arg(long, default_value = ALL, value_parser = scenarios())]
     scenario: String,
+    /// What the order service reaches pricing and payment over
+    #[arg(long, default_value = Transport::default().name(), value_parser = transports())]
+    transport: Transport,
     /// Keep the records of inventory, order and payment on this server, and run zombie-queries, too
     #[arg(long, value_name = "URL")]
     postgres: Option<String>,
@@ -47,6 +51,11 @@ const NONE: &str = "none";
 
 fn scenarios() -> PossibleValuesParser {
     PossibleValuesParser::new(Story::all().iter().map(|story| story.name).chain([ALL, NONE]))
+}
+
+fn transports() -> impl TypedValueParser<Value = Transport> {
+    PossibleValuesParser::new(Transport::ALL.map(Transport::name))
+        .map(|name| Transport::named(&name).unwrap_or_default()) // one of these
 }
 
 fn tap_budget(text: &str) -> Result<Duration, String> {
@@ -76,6 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Some(url) => Shop::on_postgres(url)?,
         None => Shop::on_sqlite(),
     };
+    let shop = shop.over(arguments.transport);
     let stories: Vec<Story> = shop
         .stories()
         .into_iter()
@@ -99,7 +109,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             if arguments.keep {
                 let story = stories.first().unwrap_or(&of_its_own);
                 let open = shop.open(story).await?;
-                print::addresses(&mut anstream::stderr(), story, &open)?;
+                print::addresses(&mut anstream::stderr(), story, arguments.transport, &open)?;
                 std::future::pending::<()>().await;
                 drop(open); // held until then
             }
@@ -140,7 +150,7 @@ async fn tell(arguments: &Arguments, shop: &Shop, stories: &[Story]) -> Result<(
     let mut out = anstream::stdout();
     let mut scenarios: Vec<Scenario> = Vec::new();
     if !arguments.json {
-        bar.suspend(|| print::opening(&mut out, arguments.postgres.is_some()))?;
+        bar.suspend(|| print::opening(&mut out, arguments.postgres.is_some(), arguments.transport))?;
     }
     for (index, story) in stories.iter().enumerate() {
         bar.set_message(story.name);
@@ -149,13 +159,13 @@ async fn tell(arguments: &Arguments, shop: &Shop, stories: &[Story]) -> Result<(
         if !arguments.json {
             // Of all stories the first is told with its trees, so that the others can be read in a minute.
             let trees = if index == 0 { Trees::Shown } else { Trees::LeftOut };
-            bar.suspend(|| print::scenario(&mut out, story, &scenario, trees))?;
+            bar.suspend(|| print::scenario(&mut out, story, arguments.transport, &scenario, trees))?;
         }
         scenarios.push(scenario);
     }
     bar.finish_and_clear();
     if arguments.json {
-        serde_json::to_writer(&mut out, &Report { seed: arguments.seed, scenarios })?;
+        serde_json::to_writer(&mut out, &Report { seed: arguments.seed, transport: arguments.transport, scenarios })?;
         writeln!(out)?;
     } else if scenarios.len() > 1 {
         print::summary(&mut out, &scenarios)?;

@@ -17,6 +17,9 @@ struct Told(Value);
 /// What the figures should have said.
 type Checked = Result<(), String>;
 
+/// The stories in which pricing or payment is in trouble, or the service in front of them, are told over gRPC, too.
+const OVER_GRPC: &[&str] = &["--transport", "grpc"];
+
 /// Longer than any of them takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(120);
 
@@ -35,6 +38,7 @@ fn tell(scenario: &str, options: &[&str], check: fn(&Told) -> Checked) {
         assert!(output.stderr.is_empty(), "no progress bar where there is no terminal");
         let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
         assert_eq!(report["seed"], 5);
+        assert_eq!(report["transport"], if options == OVER_GRPC { "grpc" } else { "http" });
         assert_eq!(report["scenarios"].as_array().map(Vec::len), Some(1));
         let told = Told(report["scenarios"][0].clone());
         assert_eq!(told.0["name"], scenario);
@@ -81,34 +85,43 @@ fn holds(holds: bool, sentence: impl Into<String>) -> Checked {
 }
 
 /// All lines of a tree.
-fn names(tree: &Value) -> Vec<String> {
+fn lines(tree: &Value) -> Vec<&Value> {
     let parts = tree["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let own = tree["name"].as_str().expect("a name").to_owned();
-    std::iter::once(own).chain(parts.iter().flat_map(names)).collect()
+    std::iter::once(tree).chain(parts.iter().flat_map(lines)).collect()
+}
+
+fn slow_pricing(told: &Told) -> Checked {
+    assert_eq!(told.0["scale"], 20);
+    told.is_stopped("finished_after_caller_left", 5.0)?;
+    told.is_stopped("finished_after_caller_left_seconds", 1.0)?;
+    told.is_stopped("running_50ms_after_deadline", 5.0)?;
+    told.is_less("executions_per_tap")?;
+    told.is_less("waited_ms_p99")?;
+    // The incident: 3 × 8 s and no answer, against one execution that ends at the deadline. Told at a twentieth.
+    holds(told.0["independent"]["typical"]["answered"] == false, "an answer after 12 s")?;
+    holds(told.of("independent", "typical.executions") == 3.0, "not three executions")?;
+    holds(told.of("independent", "typical.waited_ms") >= 1_200.0, "less than three times 8 s")?;
+    holds(told.of("propagated", "typical.executions") <= 1.0, "more than one execution")?;
+    holds(told.of("propagated", "typical.running_50ms_after_deadline") == 0.0, "something runs on")?;
+    let tree = lines(&told.0["propagated"]["ledger"]);
+    for service in ["tap", "gateway", "order", "inventory", "pricing", "database"] {
+        holds(tree.iter().any(|line| line["name"] == service), format!("{service} is not in {tree:?}"))?;
+    }
+    // Told nothing, it would have given itself all of the tap's 400 ms; the order service keeps 50 back.
+    let given = tree.iter().find(|line| line["name"] == "pricing").and_then(|line| line["budget_ms"].as_f64());
+    holds(given.is_some_and(|given| given <= 350.0), format!("pricing was given {given:?} ms"))?;
+    let seen = lines(&told.0["independent"]["ledger"]);
+    holds(seen.iter().any(|line| line["name"] == "try 3"), format!("no third try in {seen:?}"))
 }
 
 #[test]
 fn slow_pricing_three_executions_and_no_answer_against_one_that_stops() {
-    tell("slow-pricing", &[], |told| {
-        assert_eq!(told.0["scale"], 20);
-        told.is_stopped("finished_after_caller_left", 5.0)?;
-        told.is_stopped("finished_after_caller_left_seconds", 1.0)?;
-        told.is_stopped("running_50ms_after_deadline", 5.0)?;
-        told.is_less("executions_per_tap")?;
-        told.is_less("waited_ms_p99")?;
-        // The incident: 3 × 8 s and no answer, against one execution that ends at the deadline. Told at a twentieth.
-        holds(told.0["independent"]["typical"]["answered"] == false, "an answer after 12 s")?;
-        holds(told.of("independent", "typical.executions") == 3.0, "not three executions")?;
-        holds(told.of("independent", "typical.waited_ms") >= 1_200.0, "less than three times 8 s")?;
-        holds(told.of("propagated", "typical.executions") <= 1.0, "more than one execution")?;
-        holds(told.of("propagated", "typical.running_50ms_after_deadline") == 0.0, "something runs on")?;
-        let tree = names(&told.0["propagated"]["ledger"]);
-        for service in ["tap", "gateway", "order", "inventory", "pricing", "database"] {
-            holds(tree.iter().any(|name| name == service), format!("{service} is not in {tree:?}"))?;
-        }
-        let seen = names(&told.0["independent"]["ledger"]);
-        holds(seen.iter().any(|name| name == "try 3"), format!("no third try in {seen:?}"))
-    });
+    tell("slow-pricing", &[], slow_pricing);
+}
+
+#[test]
+fn slow_pricing_three_executions_and_no_answer_against_one_that_stops_over_grpc() {
+    tell("slow-pricing", OVER_GRPC, slow_pricing);
 }
 
 #[test]
@@ -132,37 +145,58 @@ fn overloaded_pool_a_queue_holds_no_more_than_somebody_waits_for() {
     });
 }
 
+fn caller_leaves(told: &Told) -> Checked {
+    told.is_stopped("double_charges", 5.0)?;
+    told.is_stopped("charged_for_nobody", 5.0)?;
+    told.is_stopped("finished_after_caller_left_seconds", 0.5)?;
+    told.is_stopped("running_50ms_after_deadline", 2.0)
+}
+
 #[test]
 fn caller_leaves_nobody_is_charged_for_what_nobody_waits_for() {
-    tell("caller-leaves", &[], |told| {
-        told.is_stopped("double_charges", 5.0)?;
-        told.is_stopped("charged_for_nobody", 5.0)?;
-        told.is_stopped("finished_after_caller_left_seconds", 0.5)?;
-        told.is_stopped("running_50ms_after_deadline", 2.0)
-    });
+    tell("caller-leaves", &[], caller_leaves);
+}
+
+#[test]
+fn caller_leaves_nobody_is_charged_for_what_nobody_waits_for_over_grpc() {
+    tell("caller-leaves", OVER_GRPC, caller_leaves);
+}
+
+fn silent_hop(told: &Told) -> Checked {
+    told.is_stopped("finished_after_caller_left_seconds", 5.0)?;
+    told.is_stopped("running_50ms_after_deadline", 2.0)?;
+    told.is_more("answers_in_time")?;
+    let ledger = told.0["propagated"]["ledger"].to_string();
+    let bound = ledger.contains("pricing (told nothing)") && ledger.contains("bound: absent");
+    holds(bound, format!("not bound by `absent`: {ledger}"))
 }
 
 #[test]
 fn silent_hop_behind_it_absent_is_the_bound() {
-    tell("silent-hop", &[], |told| {
-        told.is_stopped("finished_after_caller_left_seconds", 5.0)?;
-        told.is_stopped("running_50ms_after_deadline", 2.0)?;
-        told.is_more("answers_in_time")?;
-        let ledger = told.0["propagated"]["ledger"].to_string();
-        let bound = ledger.contains("pricing (told nothing)") && ledger.contains("bound: absent");
-        holds(bound, format!("not bound by `absent`: {ledger}"))
-    });
+    tell("silent-hop", &[], silent_hop);
+}
+
+#[test]
+fn silent_hop_behind_it_absent_is_the_bound_over_grpc() {
+    tell("silent-hop", OVER_GRPC, silent_hop);
+}
+
+fn double_charge(told: &Told) -> Checked {
+    told.is_stopped("double_charges", 3.0)?;
+    told.is_more("answers_in_time")?;
+    holds(told.of("independent", "typical.executions") == 2.0, "not charged twice")?;
+    holds(told.of("propagated", "typical.executions") == 1.0, "not charged once")?;
+    holds(told.0["propagated"]["typical"]["answered"] == true, "no answer for the second attempt")
 }
 
 #[test]
 fn double_charge_a_key_makes_the_second_attempt_wait_for_the_first_charge() {
-    tell("double-charge", &[], |told| {
-        told.is_stopped("double_charges", 3.0)?;
-        told.is_more("answers_in_time")?;
-        holds(told.of("independent", "typical.executions") == 2.0, "not charged twice")?;
-        holds(told.of("propagated", "typical.executions") == 1.0, "not charged once")?;
-        holds(told.0["propagated"]["typical"]["answered"] == true, "no answer for the second attempt")
-    });
+    tell("double-charge", &[], double_charge);
+}
+
+#[test]
+fn double_charge_a_key_makes_the_second_attempt_wait_for_the_first_charge_over_grpc() {
+    tell("double-charge", OVER_GRPC, double_charge);
 }
 
 #[test]
@@ -284,6 +318,7 @@ fn a_wrong_command_line_exits_with_2_and_says_why() {
         (["demo", "--sede", "5"], "--seed"),
         (["demo", "--scenario", "slow-price"], "slow-pricing"),
         (["demo", "--scenario", "zombie-queries"], "--postgres URL"),
+        (["demo", "--transport", "smtp"], "grpc"),
         (["demo", "--tap-budget", "8"], "800ms"),
     ] {
         let output = oneclock(&wrong);

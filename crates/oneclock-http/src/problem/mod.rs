@@ -161,7 +161,8 @@ impl Problem {
         Self::of_error(&*error.into())
     }
 
-    fn of_error(error: &(dyn std::error::Error + 'static)) -> Self {
+    /// The same of an error that somebody else holds.
+    pub fn of_error(error: &(dyn std::error::Error + 'static)) -> Self {
         if let Some(problem) = error.downcast_ref::<Self>() {
             return problem.clone();
         }

@@ -284,3 +284,22 @@ async fn a_service_that_no_layer_covers_answers_that_this_service_failed() {
     let answer = Caller::new(net.wire().await).unary(Request::new("hello")).await.unwrap();
     assert_eq!(answer.into_inner(), "9900");
 }
+
+/// What an HTTP handler answers for the status of its call.
+#[tokio::test(start_paused = true)]
+async fn an_http_handler_answers_for_its_call_in_https_words() {
+    let net = serve_inside(peer(|_| async { Err(Status::not_found("no such article")) }));
+    let op = Operation::begin("order", ms(800));
+    let client = ClientLayer::new(destination("pricing").trust(Trust::Inside).build().unwrap()).layer(net.channel());
+    let status = op.scope(Caller::new(client).unary(Request::new("hello"))).await.unwrap_err();
+    let problem = oneclock_tonic::problem(&status);
+    assert_eq!((problem.status(), problem.outcome()), (502, Some(Outcome::Failed)));
+    assert!(problem.to_string().contains("no such article"), "{problem}");
+
+    let net = serve_plain(silent());
+    let client = ClientLayer::new(destination("pricing").build().unwrap()).layer(net.channel());
+    let status = op.scope(Caller::new(client).unary(Request::new("hello"))).await.unwrap_err();
+    let problem = oneclock_tonic::problem(&status);
+    assert_eq!((problem.status(), problem.reason()), (504, Some(Reason::Deadline)), "{problem}");
+    assert!(problem.to_string().contains("order → pricing") && !problem.to_string().contains("Ledger"), "{problem}");
+}

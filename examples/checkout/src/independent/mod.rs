@@ -1,11 +1,12 @@
-//! The shop with independent timeouts: axum, tower-http, hyper's client, rusqlite on blocking threads or
+//! The shop with independent timeouts: axum, tower-http, hyper's client, tonic, rusqlite on blocking threads or
 //! deadpool-postgres, as everybody puts them together.
 //!
-//! Nothing here is badly written. Each layer has a limit (the call to pricing has none, as is common), and hyper drops a
-//! handler whose caller closed its connection. What is missing is that anybody downstream knows of the tap's time, and
-//! that a statement knows of anything.
+//! Nothing here is badly written. Each layer has a limit (the call to pricing has none over HTTP, as is common; over gRPC
+//! payment is even told that of its call), and hyper drops a handler whose caller closed its connection. What is missing is
+//! that anybody downstream knows of the tap's time, and that a statement knows of anything.
 
 mod database;
+mod lines;
 
 use std::time::Duration;
 
@@ -22,13 +23,20 @@ use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tonic::Status;
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
 use tower_http::timeout::TimeoutLayer;
 
 use database::Database;
+pub(crate) use lines::Lines;
 
 use crate::purchase::{Service, TRY, Try};
+use crate::rpc;
 use crate::stand::Stand;
 use crate::story::{Limits, Story};
+use crate::transport::Transport;
 use crate::trouble::Trouble;
 use crate::{Addresses, ShopClosed, Stands};
 
@@ -50,8 +58,7 @@ struct Plain {
 #[derive(Clone)]
 struct Order {
     plain: Plain,
-    client: PlainClient,
-    addresses: Addresses,
+    lines: Lines,
     limits: Limits,
 }
 
@@ -66,7 +73,7 @@ pub(crate) fn plain_client() -> PlainClient {
     Client::builder(TokioExecutor::new()).build_http()
 }
 
-pub(crate) async fn open(story: &Story, stands: &Stands) -> Result<Shop, ShopClosed> {
+pub(crate) async fn open(story: &Story, transport: Transport, stands: &Stands) -> Result<Shop, ShopClosed> {
     let mut servers = JoinSet::new();
     let mut addresses = Addresses::default();
     let client = plain_client();
@@ -90,26 +97,41 @@ pub(crate) async fn open(story: &Story, stands: &Stands) -> Result<Shop, ShopClo
             }),
             Service::Order => Router::new().route(service.path(), post(order)).with_state(Order {
                 plain,
-                client: client.clone(),
-                addresses: addresses.clone(),
+                lines: Lines::to(&addresses, transport, Some(story.limits.services))?,
                 limits: story.limits,
             }),
-            _ => Router::new().route(service.path(), post(leaf)).with_state(plain),
+            _ => match transport.method_of(service) {
+                Some(method) => Router::new().route(method, post(called)).with_state(plain),
+                None => Router::new().route(service.path(), post(leaf)).with_state(plain),
+            },
         };
-        let app = app.layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, limit)).merge(control);
-        addresses.insert(service, serve(&mut servers, app).await?);
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(ShopClosed::no_socket)?;
+        let address = listener.local_addr().map_err(ShopClosed::no_socket)?;
+        if transport.method_of(service).is_some() {
+            serve_grpc(&mut servers, listener, rpc::or_unimplemented(app).merge(control), limit);
+        } else {
+            let timeout = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, limit);
+            serve(&mut servers, listener, app.layer(timeout).merge(control));
+        }
+        addresses.insert(service, format!("http://{address}"));
     }
     Ok(Shop { addresses, _servers: servers })
 }
 
-async fn serve(servers: &mut JoinSet<()>, app: Router) -> Result<String, ShopClosed> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(ShopClosed::no_socket)?;
-    let address = listener.local_addr().map_err(ShopClosed::no_socket)?;
+fn serve(servers: &mut JoinSet<()>, listener: TcpListener, app: Router) {
     servers.spawn(async move {
         // Runs until the shop is dropped; there is nobody left to tell of an error then.
         let _ = axum::serve(listener, app).await;
     });
-    Ok(format!("http://{address}"))
+}
+
+/// With HTTP/1 for the control endpoint.
+fn serve_grpc(servers: &mut JoinSet<()>, listener: TcpListener, app: Router, limit: Duration) {
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let server = Server::builder().timeout(limit).accept_http1(true).add_routes(Routes::from(app));
+    servers.spawn(async move {
+        let _ = server.serve_with_incoming(incoming).await; // as above
+    });
 }
 
 /// One plain call; no limit of its own.
@@ -127,6 +149,12 @@ async fn head(client: &PlainClient, url: &str, of: Try) -> Option<hyper::body::I
 /// Inventory, pricing, recommendations, payment: the statements, then the answer.
 async fn leaf(State(plain): State<Plain>, headers: HeaderMap) -> Result<Body, StatusCode> {
     plain.serve(Try::of(&headers)).await
+}
+
+/// Pricing and payment over gRPC: the same.
+async fn called(State(plain): State<Plain>, request: Request<Body>) -> http::Response<tonic::body::Body> {
+    let failed = |status: StatusCode| Status::internal(status.to_string());
+    rpc::answer(plain.stand.service, request, async |of| plain.work(of).await.map_err(failed)).await
 }
 
 /// Order: asks the three, has the money taken, writes the order down.
@@ -153,40 +181,30 @@ async fn checkout(State(gateway): State<Gateway>, headers: HeaderMap) -> Result<
 impl Order {
     async fn place(&self, of: Try) -> Result<Body, StatusCode> {
         tokio::try_join!(
-            async {
-                self.ask_within(self.limits.services, Service::Inventory, of).await.ok_or(StatusCode::BAD_GATEWAY)
-            },
-            // Somebody forgot its limit.
-            async { self.ask(Service::Pricing, of).await.ok_or(StatusCode::BAD_GATEWAY) },
+            self.lines.ask_within(self.limits.services, Service::Inventory, of),
+            // Somebody forgot its limit; over gRPC the channel has one.
+            self.lines.ask(Service::Pricing, of),
             async { Ok(self.recommendations(of).await) },
         )?;
-        self.pay(of).await.ok_or(StatusCode::BAD_GATEWAY)?;
+        self.pay(of).await?;
         self.plain.serve(of).await
     }
 
     /// Tries as often as somebody has configured: payment is important.
-    async fn pay(&self, of: Try) -> Option<Bytes> {
+    async fn pay(&self, of: Try) -> Result<(), StatusCode> {
         for _ in 1..self.limits.payment_tries {
-            if let Some(paid) = self.ask_within(self.limits.payment, Service::Payment, of).await {
-                return Some(paid);
+            if self.lines.ask_within(self.limits.payment, Service::Payment, of).await.is_ok() {
+                return Ok(());
             }
         }
-        self.ask_within(self.limits.payment, Service::Payment, of).await
+        self.lines.ask_within(self.limits.payment, Service::Payment, of).await
     }
 
     /// Optional, so its limit is short. It covers the head, as the timeouts of most clients and middlewares do.
     async fn recommendations(&self, of: Try) -> Option<Bytes> {
-        let url = self.addresses.of(Service::Recommendations);
-        let answer = timeout(self.limits.recommendations, head(&self.client, &url, of)).await.ok()??;
+        let answer =
+            timeout(self.limits.recommendations, self.lines.head(Service::Recommendations, of)).await.ok()??;
         Some(answer.collect().await.ok()?.to_bytes())
-    }
-
-    async fn ask_within(&self, limit: Duration, service: Service, of: Try) -> Option<Bytes> {
-        timeout(limit, self.ask(service, of)).await.ok()?
-    }
-
-    async fn ask(&self, service: Service, of: Try) -> Option<Bytes> {
-        ask(&self.client, &self.addresses.of(service), of).await
     }
 }
 

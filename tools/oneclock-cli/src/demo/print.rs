@@ -9,6 +9,7 @@ use oneclock_checkout::OpenShop;
 use oneclock_checkout::purchase::Service;
 use oneclock_checkout::report::{Node, Scenario, Side, Typical};
 use oneclock_checkout::story::Story;
+use oneclock_checkout::transport::Transport;
 
 const HEADING: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
@@ -27,13 +28,17 @@ enum Better {
     Neither,
 }
 
-pub(super) fn opening(out: &mut impl Write, on_postgres: bool) -> io::Result<()> {
+pub(super) fn opening(out: &mut impl Write, on_postgres: bool, transport: Transport) -> io::Result<()> {
     let on_postgres = if on_postgres { " Inventory, order and payment are on PostgreSQL." } else { "" };
+    let over = match transport {
+        Transport::Http => "",
+        Transport::Grpc => "\nPricing and payment speak gRPC.",
+    };
     writeln!(
         out,
         "\
 A shop of six services with their own databases, on loopback sockets: gateway, order, inventory, pricing,
-recommendations, payment.{on_postgres} Each story runs twice, with the same taps on \"buy\" and the same trouble:
+recommendations, payment.{on_postgres}{over} Each story runs twice, with the same taps on \"buy\" and the same trouble:
 
   {HEADING}independent timeouts{HEADING:#}   every layer has a limit of its own that looks reasonable, and the app tries again
   {HEADING}one budget{HEADING:#}             a tap has as long as its user waits; every hop is told what is left and stops then
@@ -48,7 +53,13 @@ pub(super) enum Trees {
     LeftOut,
 }
 
-pub(super) fn scenario(out: &mut impl Write, story: &Story, scenario: &Scenario, trees: Trees) -> io::Result<()> {
+pub(super) fn scenario(
+    out: &mut impl Write,
+    story: &Story,
+    transport: Transport,
+    scenario: &Scenario,
+    trees: Trees,
+) -> io::Result<()> {
     let Scenario { independent, propagated, .. } = scenario;
     writeln!(out, "{HEADING}{}{HEADING:#}", story.name)?;
     paragraph(out, story.told)?;
@@ -58,7 +69,7 @@ pub(super) fn scenario(out: &mut impl Write, story: &Story, scenario: &Scenario,
         out,
         &format!(
             "The limits, each alone: app {} × {}, gateway {}, services {}, payment {}{}, recommendations {} (of the head), \
-             pricing {}; the call to pricing and the wait for a database have none.",
+             pricing {}; {}.",
             span(story.patience),
             story.tries,
             span(limits.gateway),
@@ -67,6 +78,13 @@ pub(super) fn scenario(out: &mut impl Write, story: &Story, scenario: &Scenario,
             if limits.payment_tries > 1 { format!(" × {}", limits.payment_tries) } else { String::new() },
             span(limits.recommendations),
             span(limits.pricing),
+            match transport {
+                Transport::Http => "the call to pricing and the wait for a database have none".to_owned(),
+                Transport::Grpc => format!(
+                    "a channel to pricing or payment {}, which the far side is not told; the wait for a database has none",
+                    span(limits.services)
+                ),
+            },
         ),
     )?;
     let within = story.within;
@@ -187,7 +205,7 @@ pub(super) fn summary(out: &mut impl Write, scenarios: &[Scenario]) -> io::Resul
 }
 
 /// Where the shop is, and what can be done with it.
-pub(super) fn addresses(out: &mut impl Write, story: &Story, shop: &OpenShop) -> io::Result<()> {
+pub(super) fn addresses(out: &mut impl Write, story: &Story, transport: Transport, shop: &OpenShop) -> io::Result<()> {
     writeln!(out, "{HEADING}The shop is open{HEADING:#}, with the limits of {}. ctrl-c closes it.\n", story.name)?;
     writeln!(out, "  {DIM}{:18} {:28} {:28}{DIM:#}", "", "independent timeouts", "one budget")?;
     for service in Service::ALL {
@@ -212,6 +230,19 @@ pub(super) fn addresses(out: &mut impl Write, story: &Story, shop: &OpenShop) ->
         independent = shop.independent.of(Service::Gateway),
         propagated = shop.propagated.of(Service::Gateway),
         order = shop.propagated.of(Service::Order),
+    )?;
+    let Some(method) = transport.method_of(Service::Pricing) else { return Ok(()) };
+    writeln!(
+        out,
+        "
+  Pricing and payment speak gRPC, by examples/checkout/proto/shop.proto (HTTP/1.1 at /control). Ask for the price of article
+  0, an empty message, with 300 ms to spend:
+
+    for pricing in {independent} {propagated}; do
+      printf '\\0\\0\\0\\0\\0' | curl -si --http2-prior-knowledge -H 'content-type: application/grpc' \\
+        -H 'te: trailers' -H 'grpc-timeout: 300m' --data-binary @- $pricing{method} | grep -a grpc-; done",
+        independent = shop.independent.base(Service::Pricing),
+        propagated = shop.propagated.base(Service::Pricing),
     )
 }
 
