@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::routing::get;
 use axum::{Json, Router};
 use oneclock::clock;
-use oneclock_axum::{Op, PolicyExt as _};
+use oneclock_axum::Op;
 use oneclock_core::ingress::PolicyBuilder;
 use oneclock_core::wire::{Convention, Conventions, names};
 use oneclock_core::{BoundBy, Cause, OnMalformed, Policy, Trust};
@@ -16,19 +16,21 @@ use serde_json::{Value, json};
 
 use crate::naive::{ten_times, under_a_timeout_layer};
 use crate::shop::{NOTICED, Shop, ms};
-use crate::ways::{Answer, Ask, Got};
+use crate::ways::{Answer, Ask, Got, Way};
 
 const WHEN_ABSENT: Duration = ms(800);
 const CEILING: Duration = ms(2_000);
 const OF_REPORTS: Duration = ms(30_000);
+/// What a report has if its caller says nothing: less than others.
+const TIGHT: Duration = ms(400);
 
-fn clock_of_orders() -> PolicyBuilder {
+fn clock_of_orders(shop: &Shop) -> PolicyBuilder {
     Policy::named("order")
         .when_absent(WHEN_ABSENT)
         .ceiling(CEILING)
         .min_useful(ms(20))
-        .route("/reports/{id}", |limits| limits.ceiling(OF_REPORTS))
-        .route("/lenient", |limits| limits.on_malformed(OnMalformed::Clamp))
+        .route(shop.way().route("/reports/{id}"), |limits| limits.ceiling(OF_REPORTS).when_absent(TIGHT))
+        .route(shop.way().route("/lenient"), |limits| limits.on_malformed(OnMalformed::Clamp))
 }
 
 fn orders() -> Router {
@@ -60,16 +62,16 @@ fn spent(answer: &Answer) -> (String, u128, u128) {
 over_every_way_in! {
     async fn c2_who_says_nothing_gets_when_absent(shop: Shop) {
         for trust in [Trust::Inside, Trust::Outside] {
-            let addr = shop.open_to(trust, clock_of_orders(), orders()).await;
+            let addr = shop.open_to(trust, clock_of_orders(&shop), orders()).await;
             has(shop.get(addr, "/orders"), BoundBy::Absent, WHEN_ABSENT).await;
-            has(shop.get(addr, "/reports/7"), BoundBy::Absent, WHEN_ABSENT).await;
+            has(shop.get(addr, "/reports/7"), BoundBy::Absent, TIGHT).await;
         }
     }
 
     async fn p1_every_convention_is_read(shop: Shop) {
         let everything = Conventions::new(Convention::ALL).expect("no two alike");
-        let layer = clock_of_orders().build().expect("limits").layer().reads(everything.clone());
-        let addr = shop.open_layered(orders().layer(layer), |serve| serve.trust(Trust::Inside)).await;
+        let layer = shop.layer(clock_of_orders(&shop)).reads(everything.clone());
+        let addr = shop.open_layered(shop.routes(orders()).layer(layer), |serve| serve.trust(Trust::Inside)).await;
         for convention in &everything {
             let field = convention.name().as_str();
             let ask = |value: &str| shop.get(addr, "/orders").header(field, value);
@@ -93,14 +95,14 @@ over_every_way_in! {
     }
 
     async fn p9_of_several_fields_the_smallest_counts(shop: Shop) {
-        let addr = shop.open(clock_of_orders(), orders()).await;
+        let addr = shop.open(clock_of_orders(&shop), orders()).await;
         let several = shop.get(addr, "/orders").header("grpc-timeout", "5S").header("x-request-timeout-ms", "700");
         has(several.clone().within(ms(900)), BoundBy::Caller, ms(700)).await;
         has(several.header("grpc-timeout", "600m"), BoundBy::Caller, ms(600)).await;
     }
 
     async fn p6_however_much_is_asked_for_the_route_has_a_ceiling(shop: Shop) {
-        let addr = shop.open(clock_of_orders(), orders()).await;
+        let addr = shop.open(clock_of_orders(&shop), orders()).await;
         let huge = [
             ("grpc-timeout", "99999999H"),
             ("x-remaining-ms", "9999999999"),
@@ -114,7 +116,7 @@ over_every_way_in! {
     }
 
     async fn c2_outsiders_may_shorten_never_lengthen(shop: Shop) {
-        let addr = shop.open_to(Trust::Outside, clock_of_orders(), orders()).await;
+        let addr = shop.open_to(Trust::Outside, clock_of_orders(&shop), orders()).await;
         has(shop.get(addr, "/orders").within(ms(300)), BoundBy::Caller, ms(300)).await;
         has(shop.get(addr, "/orders").within(ms(1_500)), BoundBy::Absent, WHEN_ABSENT).await;
         has(shop.get(addr, "/orders").header("grpc-timeout", "99999999H"), BoundBy::Absent, WHEN_ABSENT).await;
@@ -123,8 +125,20 @@ over_every_way_in! {
         has(envoys, BoundBy::Absent, WHEN_ABSENT).await;
     }
 
+    /// Nor choose other limits than those of its route.
+    async fn c2_what_a_caller_claims_to_speak_changes_no_limits(shop: Shop) {
+        let addr = shop.open_to(Trust::Outside, clock_of_orders(&shop), orders()).await;
+        let ask = || shop.get(addr, "/reports/7");
+        has(ask(), BoundBy::Absent, TIGHT).await;
+        has(ask().header("connect-timeout-ms", "9000"), BoundBy::Absent, TIGHT).await;
+        if shop.way() != Way::Grpc {
+            // Which says it by the same field.
+            has(ask().header("content-type", "application/grpc"), BoundBy::Absent, TIGHT).await;
+        }
+    }
+
     async fn p3_malformed_is_refused_or_clamped_never_unlimited(shop: Shop) {
-        let addr = shop.open(clock_of_orders(), orders()).await;
+        let addr = shop.open(clock_of_orders(&shop), orders()).await;
         let malformed = [
             ("grpc-timeout", "123456789S"),
             ("grpc-timeout", "infinity"),
@@ -139,6 +153,11 @@ over_every_way_in! {
             let ask = |target: &str| shop.get(addr, target).header(field, value);
             let refused = ask("/orders").answer().await;
             assert_eq!(refused.verdict(), (400, Some("malformed_deadline")), "{field}: {value}");
+            if shop.way() == Way::Grpc {
+                let refused = ask("/lenient").answer().await;
+                assert_eq!(refused.verdict(), (400, Some("malformed_deadline")), "gRPC has an answer of its own");
+                continue;
+            }
             has(ask("/lenient"), BoundBy::Absent, WHEN_ABSENT).await;
             // What could be read next to it still counts.
             let short = ("x-request-timeout-ms", "300");
@@ -149,7 +168,9 @@ over_every_way_in! {
     async fn a_handler_that_never_ends_is_ended(shop: Shop) {
         let (probe, patience) = (Probe::new(), ms(200));
         let addr = shop.open(Policy::named("order").when_absent(patience), forever(&probe)).await;
-        assert_eq!(ends(&shop, addr, patience).await, Ok((504, Some("deadline".to_owned()))));
+        let got = ends(&shop, addr, patience).await.expect("it ends");
+        let Got::Whole(answer) = got else { panic!("{got:?}") };
+        assert_eq!(answer.verdict(), (504, Some("deadline")));
         assert_eq!(probe.ended(1).await.map(|end| end.how), Ok(Ended::Dropped));
         let over = shop.witness().ended("order").await;
         let ending = over.ending.expect("an early end");
@@ -172,16 +193,31 @@ over_every_way_in! {
     }
 }
 
+over_plain_tonic! {
+    /// What cannot be read is no limit there; what can be is, under a status that says something else.
+    async fn the_naive_way_of_tonics_server_takes_what_is_malformed_for_no_limit(shop: Shop) {
+        let probe = Probe::new();
+        let addr = shop.open_plain_tonic(forever(&probe), |server| server).await;
+        let with = |value: &str| shop.get(addr, "/forever").header("grpc-timeout", value);
+        let malformed = ["123456789S", "100", "1.5S"].map(|value| async move {
+            let got = with(value).send().await.got_within(ms(1_000)).await;
+            assert!(matches!(got, Got::StillWaiting), "{value}: {got:?}");
+        });
+        futures_util::future::join_all(malformed).await;
+        assert_eq!(probe.started_count(), 3, "each of them worked without an end");
+        assert_eq!(with("100m").answer().await.verdict(), (499, None), "CANCELLED");
+    }
+}
+
 fn forever(probe: &Probe) -> Router {
     let probe = probe.clone();
     Router::new().route("/forever", get(move || async move { probe.never().await }))
 }
 
 /// Whether a request is answered, or visibly ended, within ten times what it has.
-async fn ends(shop: &Shop, addr: SocketAddr, patience: Duration) -> Result<(u16, Option<String>), String> {
+async fn ends(shop: &Shop, addr: SocketAddr, patience: Duration) -> Result<Got, String> {
     match shop.get(addr, "/forever").within(patience).send().await.got_within(ten_times(patience)).await {
-        Got::Whole(answer) => Ok((answer.status, answer.reason().map(str::to_owned))),
-        Got::CutOff { status } => Ok((status.unwrap_or(0), None)),
+        got @ (Got::Whole(_) | Got::CutOff { .. }) => Ok(got),
         Got::StillWaiting => Err(format!("still waiting after {:?} of {patience:?}", ten_times(patience))),
     }
 }

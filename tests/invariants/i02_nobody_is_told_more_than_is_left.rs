@@ -13,11 +13,11 @@ use http::{HeaderMap, HeaderName, Method};
 use oneclock::{Operation, clock};
 use oneclock_axum::Op;
 use oneclock_core::wire::{Conventions, Read, names};
-use oneclock_test::peer;
 use serde_json::Value;
 
-use crate::out::{EVERY_WAY_OUT, Out, Terms, plain_reqwest};
+use crate::out::{Out, Terms};
 use crate::shop::{Shop, ample, ms};
+use crate::ways::Way;
 
 const RESERVE: Duration = ms(50);
 const AT_FIRST: Duration = ms(5_000);
@@ -33,10 +33,10 @@ struct Hop {
 type Hops = Arc<Mutex<Vec<Hop>>>;
 
 /// A service that calls the next one.
-fn hop(next: Out, hops: &Hops) -> Router {
+fn hop(way: Way, next: Out, hops: &Hops) -> Router {
     let hops = hops.clone();
     let pass_on = move |Op(op): Op, fields: HeaderMap| async move {
-        let told = only(&fields, names::X_REMAINING_MS);
+        let told = way.told(&fields);
         tokio::time::sleep(ms(20)).await; // its own work
         hops.lock().unwrap().push(Hop { told, limit: op.bound().limit, left: op.remaining() });
         next.send(Method::GET, "/", deadlines(&fields), Bytes::new()).await.expect("an answer")
@@ -55,13 +55,6 @@ fn deadlines(fields: &HeaderMap) -> HeaderMap {
     copied
 }
 
-#[track_caller]
-fn only(fields: &HeaderMap, name: &str) -> Duration {
-    let values: Vec<_> = fields.get_all(name).iter().collect();
-    let [value] = values[..] else { panic!("{name}: {values:?}") };
-    ms(value.to_str().unwrap().parse().unwrap())
-}
-
 /// The fields that the peer at the far end was told, by its own account.
 fn told_at_the_far_end(body: &[u8]) -> Vec<(String, Vec<String>)> {
     let json: Value = serde_json::from_slice(body).expect("the peer's JSON");
@@ -73,26 +66,26 @@ fn told_at_the_far_end(body: &[u8]) -> Vec<(String, Vec<String>)> {
 
 /// What the far end was told, in the only field that it was told it in.
 #[track_caller]
-fn only_remaining_ms(body: &[u8]) -> Duration {
+fn only_told(way: Way, body: &[u8]) -> Duration {
     let told = told_at_the_far_end(body);
     let [(name, values)] = &told[..] else { panic!("{told:?}") };
-    assert_eq!((name.as_str(), values.len()), (names::X_REMAINING_MS, 1), "{told:?}");
-    ms(values[0].parse().unwrap())
+    assert_eq!((name.as_str(), values.len()), (way.tells_in(), 1), "{told:?}");
+    way.read(values[0].as_bytes())
 }
 
 over_every_way_in! {
     async fn e5_along_a_chain_of_three_every_hop_is_told_less(shop: Shop) {
-        for way_out in EVERY_WAY_OUT {
-            let far_end = peer::echo_headers(shop.way().protocol()).unwrap();
+        for &way_out in shop.ways_out() {
+            let far_end = shop.echoes();
             let hops = Hops::default();
             let terms = Terms { reserve: RESERVE, ..Terms::default() };
             let mut next = far_end.addr();
             for name in ["pricing", "order", "gateway"] {
                 let out = shop.out(way_out, next, terms.clone());
-                next = shop.open(ample(name), hop(out, &hops)).await;
+                next = shop.open(ample(name), hop(shop.way(), out, &hops)).await;
             }
-            let answer = shop.get(next, "/").within(AT_FIRST).header("grpc-timeout", "9S").answer().await;
-            let at_the_far_end = only_remaining_ms(&answer.body);
+            let answer = shop.get(next, "/").within(AT_FIRST).header("connect-timeout-ms", "9000").answer().await;
+            let at_the_far_end = only_told(shop.way(), &answer.body);
 
             let hops = hops.lock().unwrap().clone();
             assert_eq!(hops.len(), 3);
@@ -106,11 +99,11 @@ over_every_way_in! {
     }
 
     async fn e4_every_call_is_told_anew(shop: Shop) {
-        for way_out in EVERY_WAY_OUT {
-            let far_end = peer::echo_headers(shop.way().protocol()).unwrap();
+        for &way_out in shop.ways_out() {
+            let far_end = shop.echoes();
             let out = shop.out(way_out, far_end.addr(), Terms::default());
             let op = Operation::begin("order", AT_FIRST);
-            let told = op.run(two_calls(|fields| out.send(Method::GET, "/", fields, Bytes::new()))).await;
+            let told = op.run(two_calls(shop.way(), |fields| out.send(Method::GET, "/", fields, Bytes::new()))).await;
             let (told, left) = told.expect("in time");
             assert!(told[0] <= left[0] && told[1] <= left[1], "{way_out:?}: told {told:?}, left {left:?}");
             assert!(told[1] < told[0], "{way_out:?}: told {told:?}");
@@ -119,9 +112,9 @@ over_every_way_in! {
 
     async fn e7_every_convention_of_a_destination_is_told_the_same_deadline(shop: Shop) {
         let everything = Conventions::default_set();
-        for way_out in EVERY_WAY_OUT {
-            let far_end = peer::echo_headers(shop.way().protocol()).unwrap();
-            let out = shop.out(way_out, far_end.addr(), Terms { tells: everything.clone(), ..Terms::default() });
+        for &way_out in shop.ways_out() {
+            let far_end = shop.echoes();
+            let out = shop.out(way_out, far_end.addr(), Terms { tells: Some(everything.clone()), ..Terms::default() });
             let op = Operation::begin("order", AT_FIRST);
             let answer = op.run(out.send(Method::GET, "/", deadlines(&HeaderMap::new()), Bytes::new())).await;
             let told = told_at_the_far_end(&answer.expect("in time").expect("an answer"));
@@ -141,8 +134,8 @@ over_every_way_in! {
 
     async fn e5_a_reserve_is_kept_for_the_way_home(shop: Shop) {
         // The far end never answers. The call ends early enough for the service to say so in time.
-        for way_out in EVERY_WAY_OUT {
-            let far_end = peer::stall(shop.way().protocol()).unwrap();
+        for &way_out in shop.ways_out() {
+            let far_end = shop.stalls();
             let out = shop.out(way_out, far_end.addr(), Terms { reserve: ms(600), ..Terms::default() });
             let op = Operation::begin("order", ms(800));
             let fault = op.run(out.get("/")).await.expect("the operation has its reserve left").expect_err("no answer");
@@ -153,23 +146,40 @@ over_every_way_in! {
     }
 
     async fn the_naive_way_of_passing_fields_on_tells_too_much(shop: Shop) {
-        let far_end = peer::echo_headers(shop.way().protocol()).unwrap();
-        let (client, url) = (plain_reqwest(shop.way()), far_end.url());
+        let far_end = shop.echoes();
+        let client = shop.plain(far_end.addr());
         let op = Operation::begin("order", AT_FIRST);
         let call = |mut fields: HeaderMap| {
             fields.remove(names::GRPC_TIMEOUT);
             fields.remove(names::X_ENVOY_EXPECTED_RQ_TIMEOUT_MS);
-            fields.insert(names::X_REMAINING_MS, AT_FIRST.as_millis().to_string().parse().unwrap());
-            let request = client.get(&url).headers(fields);
-            async move { request.send().await?.bytes().await }
+            let at_first = if shop.way() == Way::Grpc { "5S" } else { "5000" };
+            fields.insert(shop.way().tells_in(), at_first.parse().unwrap());
+            client.send(Method::GET, "/", fields, "", None)
         };
-        let (told, left) = op.run(two_calls(call)).await.expect("in time");
+        let (told, left) = op.run(two_calls(shop.way(), call)).await.expect("in time");
         assert!(told[1] > left[1] && told[1] == told[0], "told {told:?}, left {left:?}");
     }
 }
 
+over_plain_tonic! {
+    async fn the_naive_way_of_forwarding_metadata_tells_what_was_left_at_first(shop: Shop) {
+        let far_end = shop.echoes();
+        let client = shop.plain(far_end.addr());
+        let passes_on = move |fields: HeaderMap| async move {
+            let copied = HeaderMap::from_iter(fields.into_iter().filter(|(name, _)| {
+                name.as_ref().is_some_and(|name| name == names::GRPC_TIMEOUT)
+            }).map(|(name, value)| (name.expect("a name"), value)));
+            tokio::time::sleep(ms(50)).await; // its own work
+            client.send(Method::GET, "/", copied, "", None).await.expect("an answer")
+        };
+        let addr = shop.open_plain_tonic(Router::new().route("/", get(passes_on)), |server| server).await;
+        let answer = shop.get(addr, "/").within(AT_FIRST).answer().await;
+        assert_eq!(only_told(shop.way(), &answer.body), AT_FIRST, "50 ms of it were spent");
+    }
+}
+
 /// Two calls with some work in between: what each was told, and what was left right before it.
-async fn two_calls<F, E>(call: impl Fn(HeaderMap) -> F) -> ([Duration; 2], [Duration; 2])
+async fn two_calls<F, E>(way: Way, call: impl Fn(HeaderMap) -> F) -> ([Duration; 2], [Duration; 2])
 where
     F: Future<Output = Result<Bytes, E>>,
     E: std::fmt::Debug,
@@ -179,7 +189,7 @@ where
     for n in 0..2 {
         left[n] = oneclock::remaining().expect("an operation is current");
         let answer = call(deadlines(&HeaderMap::new())).await.expect("an answer");
-        told[n] = only_remaining_ms(&answer);
+        told[n] = only_told(way, &answer);
         tokio::time::sleep(ms(50)).await;
     }
     (told, left)

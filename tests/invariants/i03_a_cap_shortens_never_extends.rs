@@ -12,44 +12,44 @@ use futures_util::future::join_all;
 use http::{Request, Response};
 use http_body_util::Full;
 use oneclock::{Ended, Operation};
-use oneclock_axum::{Op, Problem};
+use oneclock_axum::Op;
 use oneclock_core::{BoundBy, Cause, Policy, Stage, Trust};
 use oneclock_http::{IngressLayer, Upload};
-use oneclock_test::peer::{self, Peer};
+use oneclock_test::peer::Peer;
 use tower::{ServiceBuilder, ServiceExt as _};
 
 use crate::naive::{ten_times, under_a_timeout_layer};
-use crate::out::{EVERY_WAY_OUT, Terms, WayOut, plain_reqwest};
+use crate::out::Terms;
 use crate::shop::{NOTICED, Shop, ample, ms};
 use crate::witness::clock_now;
 
 over_every_way_in! {
     async fn c1_a_cap_ends_a_call_before_its_operation(shop: Shop) {
-        for way_out in EVERY_WAY_OUT {
-            let far_end = peer::stall(shop.way().protocol()).unwrap();
+        for &way_out in shop.ways_out() {
+            let far_end = shop.stalls();
             let out = shop.out(way_out, far_end.addr(), Terms { cap: Some(ms(200)), ..Terms::default() });
             let op = Operation::begin("order", ms(10_000));
             let fault = op.run(out.get("/")).await.expect("the operation goes on").expect_err("no answer");
             let ended = fault.ended();
             assert_eq!((ended.ending.cause, ended.ending.bound), (Cause::Deadline, BoundBy::Cap), "{way_out:?}");
             assert_eq!(ended.bound.limit, ms(200), "{way_out:?}");
-            assert!(told(&far_end).await <= ms(200), "{way_out:?}");
+            assert!(told(&shop, &far_end).await <= ms(200), "{way_out:?}");
         }
     }
 
     /// Contract V10: A (1.5 s) → B (cap 3 s) → C.
     async fn v10_the_error_at_b_names_the_bound_of_a(shop: Shop) {
         let shop = &shop;
-        join_all(EVERY_WAY_OUT.map(|way_out| async move {
+        join_all(shop.ways_out().iter().map(|&way_out| async move {
             let of_a = ms(1_500);
-            let c = peer::stall(shop.way().protocol()).unwrap();
+            let c = shop.stalls();
             let out = shop.out(way_out, c.addr(), Terms { cap: Some(ms(3_000)), ..Terms::default() });
             let at_b: Arc<Mutex<Option<Ended>>> = Arc::default();
             let kept = at_b.clone();
             let call_c = move || async move {
                 let fault = out.get("/").await.expect_err("C never answers");
                 *kept.lock().unwrap() = Some(fault.ended().clone());
-                Err::<(), _>(Problem::from(fault.stopped.expect("stopped")))
+                Err::<(), _>(fault)
             };
             let b = shop.open(ample("b"), Router::new().route("/", get(call_c))).await;
 
@@ -64,7 +64,7 @@ over_every_way_in! {
             let json = answer.json();
             assert_eq!(json["bound"], "caller", "{json}");
             assert!(json["budget_ms"].as_f64().is_some_and(|limit| limit <= 1_500.0), "{json}");
-            assert!(told(&c).await <= of_a, "{way_out:?}");
+            assert!(told(shop, &c).await <= of_a, "{way_out:?}");
         }))
         .await;
     }
@@ -74,7 +74,9 @@ over_every_way_in! {
         for (outer, inner) in [(ms(200), ms(10_000)), (ms(10_000), ms(200))] {
             let app = Router::new()
                 .route("/", get(std::future::pending::<()>))
-                .route("/limit", get(|Op(op): Op| async move { op.bound().limit.as_millis().to_string() }))
+                .route("/limit", get(|Op(op): Op| async move { op.bound().limit.as_millis().to_string() }));
+            let app = shop
+                .routes(app)
                 .layer(shop.layer(Policy::named("inner").when_absent(inner).ceiling(inner)))
                 .layer(shop.layer(Policy::named("outer").when_absent(outer).ceiling(outer)));
             let addr = shop.open_layered(app, |serve| serve.trust(Trust::Inside)).await;
@@ -89,30 +91,31 @@ over_every_way_in! {
 
     /// Contract V12, two services in a row.
     async fn v12_two_services_in_a_row_never_lengthen(shop: Shop) {
-        let c = peer::echo_headers(shop.way().protocol()).unwrap();
+        let c = shop.echoes();
         let mut next = c.addr();
         for cap in [ms(9_000), ms(7_000)] {
-            let out = shop.out(WayOut::Client, next, Terms { cap: Some(cap), ..Terms::default() });
+            let out = shop.out(shop.way_out(), next, Terms { cap: Some(cap), ..Terms::default() });
             let pass_on = move || async move { out.get("/").await.expect("an answer") };
             next = shop.open(ample("proxy"), Router::new().route("/", get(pass_on))).await;
         }
         shop.get(next, "/").within(ms(3_000)).answer().await;
-        assert!(told(&c).await <= ms(3_000));
+        assert!(told(&shop, &c).await <= ms(3_000));
         shop.get(next, "/").within(ms(30_000)).answer().await;
-        assert!(told_in(&c, 2).await <= ms(7_000));
+        assert!(told_in(&shop, &c, 2).await <= ms(7_000));
     }
 
     async fn the_platforms_limit_shortens_too(shop: Shop) {
         let layer = shop.layer(ample("lambda")).platform(|| Some(ms(200)));
-        let app = Router::new().route("/", get(std::future::pending::<()>)).layer(layer);
+        let app = shop.routes(Router::new().route("/", get(std::future::pending::<()>))).layer(layer);
         let addr = shop.open_layered(app, |serve| serve.trust(Trust::Inside)).await;
         let answer = shop.get(addr, "/").within(ms(10_000)).answer().await;
-        assert_eq!((answer.status, &answer.json()["bound"]), (504, &"platform".into()));
+        assert_eq!(answer.status, 504);
+        assert_eq!(answer.json()["bound"], "platform");
     }
 
     async fn c_is_left_in_time(shop: Shop) {
-        let c = peer::stall(shop.way().protocol()).unwrap();
-        let out = shop.out(WayOut::Client, c.addr(), Terms { cap: Some(ms(30_000)), ..Terms::default() });
+        let c = shop.stalls();
+        let out = shop.out(shop.way_out(), c.addr(), Terms { cap: Some(ms(30_000)), ..Terms::default() });
         let call_c = move || async move { out.get("/").await.map(drop).map_err(|fault| fault.text) };
         let b = shop.open(ample("b"), Router::new().route("/", get(call_c))).await;
         is_left_in_time(&shop, b, &c).await.expect("B ends with A");
@@ -120,12 +123,9 @@ over_every_way_in! {
 
     /// Every hop its own timeout, longer the further down: B goes on for an A that has given up.
     async fn the_naive_way_of_a_timeout_per_hop_outlasts_the_caller(shop: Shop) {
-        let c = peer::stall(shop.way().protocol()).unwrap();
-        let (client, url) = (plain_reqwest(shop.way()), c.url());
-        let call_c = move || async move {
-            let answer = client.get(url).timeout(ms(30_000)).send().await;
-            answer.map(drop).map_err(|error| error.to_string())
-        };
+        let c = shop.stalls();
+        let client = shop.plain(c.addr());
+        let call_c = move || async move { client.get("/", Some(ms(30_000))).await.map(drop) };
         let b = under_a_timeout_layer(Router::new().route("/", get(call_c)), ms(30_000));
         let b = shop.open_naively(b).await;
         is_left_in_time(&shop, b, &c).await.expect_err("B has its own 30 s");
@@ -143,13 +143,13 @@ async fn is_left_in_time(shop: &Shop, b: SocketAddr, c: &Peer) -> Result<(), Str
     }
 }
 
-async fn told(peer: &Peer) -> Duration {
-    told_in(peer, 1).await
+async fn told(shop: &Shop, peer: &Peer) -> Duration {
+    told_in(shop, peer, 1).await
 }
 
-async fn told_in(peer: &Peer, request: usize) -> Duration {
+async fn told_in(shop: &Shop, peer: &Peer, request: usize) -> Duration {
     let request = peer.await_requests(request).await.expect("a request");
-    ms(request.headers["x-remaining-ms"].to_str().unwrap().parse().unwrap())
+    shop.way().told(&request.headers)
 }
 
 /// Contract V12 to the millisecond: two layers, no socket.

@@ -15,12 +15,12 @@ use oneclock::{Operation, Stopped, WhyNot};
 use oneclock_core::ingress::PolicyBuilder;
 use oneclock_core::{Cause, Outcome, Policy, Reason, Trust};
 use oneclock_http::{CallError, Destination, EgressLayer};
-use oneclock_test::{Probe, peer};
+use oneclock_test::Probe;
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::{Layer as _, ServiceBuilder, ServiceExt as _};
 
 use crate::naive::under_a_timeout_layer;
-use crate::out::{EVERY_WAY_OUT, Terms};
+use crate::out::Terms;
 use crate::shop::{Shop, ms};
 use crate::ways::{Answer, Ask};
 use crate::witness::Seen;
@@ -36,11 +36,11 @@ const ZERO: [(&str, &str); 8] = [
     ("x-request-deadline", "2001-01-01T00:00:00Z"),
 ];
 
-fn clock() -> PolicyBuilder {
+fn clock(shop: &Shop) -> PolicyBuilder {
     Policy::named("order")
         .when_absent(ms(5_000))
         .min_useful(ms(20))
-        .route("/reports", |limits| limits.min_useful(ms(2_000)))
+        .route(shop.way().route("/reports"), |limits| limits.min_useful(ms(2_000)))
 }
 
 /// A service that records what reaches it.
@@ -65,7 +65,7 @@ over_every_way_in! {
     async fn p4_zero_is_expired_and_reaches_no_handler(shop: Shop) {
         let probe = Probe::new();
         for trust in [Trust::Inside, Trust::Outside] {
-            let addr = shop.open_to(trust, clock(), counted(&probe)).await;
+            let addr = shop.open_to(trust, clock(&shop), counted(&probe)).await;
             for (field, value) in ZERO {
                 let ask = shop.get(addr, "/").header(field, value);
                 is_refused(ask, Reason::ExpiredBeforeStart, &probe).await.unwrap();
@@ -83,7 +83,7 @@ over_every_way_in! {
 
     async fn k4_c4_too_little_is_refused_by_the_routes_own_measure(shop: Shop) {
         let probe = Probe::new();
-        let addr = shop.open(clock(), counted(&probe)).await;
+        let addr = shop.open(clock(&shop), counted(&probe)).await;
         let refused = is_refused(shop.get(addr, "/").within(ms(19)), Reason::InsufficientBudget, &probe).await;
         let json = refused.unwrap().json();
         assert_eq!((&json["bound"], &json["outcome"]), (&"caller".into(), &"not_sent".into()), "{json}");
@@ -97,9 +97,9 @@ over_every_way_in! {
         let probe = Probe::new();
         let places = Arc::new(tokio::sync::Semaphore::new(1));
         let layers = ServiceBuilder::new()
-            .layer(shop.layer(clock()))
+            .layer(shop.layer(clock(&shop)))
             .layer(GlobalConcurrencyLimitLayer::with_semaphore(places.clone()));
-        let app = counted(&probe).layer(layers);
+        let app = shop.routes(counted(&probe)).layer(layers);
         let addr = shop.open_layered(app, |serve| serve.trust(Trust::Inside)).await;
         let taken = places.acquire().await.unwrap(); // whoever asked for a place now would wait
         for _ in 0..20 {
@@ -113,15 +113,15 @@ over_every_way_in! {
     /// Contract X9: the answer reaches a caller that is still sending.
     async fn x9_an_expired_upload_is_not_read_and_its_answer_arrives(shop: Shop) {
         let probe = Probe::new();
-        let addr = shop.open(clock(), counted(&probe)).await;
+        let addr = shop.open(clock(&shop), counted(&probe)).await;
         let ask = shop.post(addr, "/").within(ms(0)).body(vec![b'x'; 1 << 20]);
         is_refused(ask, Reason::ExpiredBeforeStart, &probe).await.unwrap();
     }
 
     /// Contract E3, X6: no call is made for work that has no time for it.
     async fn e3_a_call_without_time_is_not_made(shop: Shop) {
-        for way_out in EVERY_WAY_OUT {
-            let far_end = peer::echo_headers(shop.way().protocol()).unwrap();
+        for &way_out in shop.ways_out() {
+            let far_end = shop.echoes();
             let out = shop.out(way_out, far_end.addr(), Terms { reserve: ms(1_000), ..Terms::default() });
             let counting = Arc::new(Counting::default());
             let op = Operation::begin("order", ms(900)).observed_by(counting.clone());
@@ -150,7 +150,7 @@ over_every_way_in! {
 
     async fn the_check_tells_an_ordinary_request(shop: Shop) {
         let probe = Probe::new();
-        let addr = shop.open(clock(), Router::new().route("/", get(|| async { "hello" }))).await;
+        let addr = shop.open(clock(&shop), Router::new().route("/", get(|| async { "hello" }))).await;
         is_refused(shop.get(addr, "/").within(ms(900)), Reason::ExpiredBeforeStart, &probe).await.expect_err("200");
     }
 }

@@ -17,7 +17,7 @@ use futures_util::{StreamExt as _, stream};
 use oneclock::operation::Kind;
 use oneclock_axum::{Op, Problem};
 use oneclock_core::{BoundBy, Cause};
-use oneclock_test::peer::{self, Peer};
+use oneclock_test::peer::Peer;
 use oneclock_test::{Ended, Probe};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
@@ -26,9 +26,9 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use crate::naive::under_a_timeout_layer;
-use crate::out::{EVERY_WAY_OUT, Terms, WayOut, plain_reqwest};
+use crate::out::Terms;
 use crate::shop::{NOTICED, Shop, ample, ms};
-use crate::ways::{Got, Leave};
+use crate::ways::{Answer, Got, Leave, Way};
 use crate::witness::{Seen, clock_now};
 
 /// How a request comes to its early end.
@@ -120,8 +120,8 @@ over_every_way_in! {
     }
 
     async fn a_call(shop: Shop) {
-        for way_out in EVERY_WAY_OUT {
-            let far_end = peer::stall(shop.way().protocol()).unwrap();
+        for &way_out in shop.ways_out() {
+            let far_end = shop.stalls();
             let out = shop.out(way_out, far_end.addr(), Terms::default());
             let addr = order(&shop, get(move || async move { drop(out.get("/").await) })).await;
             for (n, how) in (1..).zip(EVERY_END) {
@@ -132,8 +132,8 @@ over_every_way_in! {
     }
 
     async fn a_call_whose_answer_stalls_in_its_body(shop: Shop) {
-        for way_out in EVERY_WAY_OUT {
-            let far_end = peer::stall_mid_body(shop.way().protocol()).unwrap();
+        for &way_out in shop.ways_out() {
+            let far_end = shop.stalls_mid_body();
             let out = shop.out(way_out, far_end.addr(), Terms::default());
             let addr = order(&shop, get(move || async move { drop(out.get("/").await) })).await;
             for (n, how) in (1..).zip(EVERY_END) {
@@ -147,7 +147,7 @@ over_every_way_in! {
         let probe = Probe::new();
         let mut next = shop.open(ample("pricing"), Router::new().route("/", never(&probe))).await;
         for name in ["inventory", "order"] {
-            let out = shop.out(WayOut::Client, next, Terms::default());
+            let out = shop.out(shop.way_out(), next, Terms::default());
             let calls = move || async move {
                 drop(out.get("/").await); // which may be answered just before our own deadline
                 std::future::pending::<()>().await;
@@ -219,8 +219,8 @@ over_every_way_in! {
     }
 
     async fn the_siblings_of_a_branch_that_failed(shop: Shop) {
-        let far_end = peer::stall(shop.way().protocol()).unwrap();
-        let out = shop.out(WayOut::Client, far_end.addr(), Terms::default());
+        let far_end = shop.stalls();
+        let out = shop.out(shop.way_out(), far_end.addr(), Terms::default());
         let called = Arc::new(Notify::new());
         let fail = called.clone();
         let fans_out = move |Op(op): Op| async move {
@@ -237,7 +237,7 @@ over_every_way_in! {
         far_end.await_request().await.unwrap();
         called.notify_one();
         let Got::Whole(answer) = asked.got().await else { panic!("no answer") };
-        assert!(answer.status >= 500, "{answer:?}");
+        assert_eq!(answer.status, 500, "{answer:?}");
         let insight = answer.json()["insight"].to_string();
         assert!(insight.contains("inventory") && insight.contains("no such article"), "the first failure: {insight}");
         far_end.caller_left().await.unwrap();
@@ -247,23 +247,18 @@ over_every_way_in! {
 
     async fn what_produces_a_body(shop: Shop) {
         let probe = Probe::new();
-        let producer = probe.clone();
-        let streams = move || async move {
-            let guard = producer.enter();
-            let first = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"first"))]);
-            let rest = stream::pending().map(move |never| {
-                let _ = &guard;
-                never
-            });
-            Body::from_stream(first.chain(rest))
-        };
-        let addr = order(&shop, get(streams)).await;
+        let addr = order(&shop, one_and_no_more(&probe)).await;
         for (n, how) in (1..).zip(EVERY_END) {
             let (at, got) = end(&shop, addr, how, probe.started(n)).await;
             is_dropped(&probe, n, at).await.unwrap_or_else(|why| panic!("{how:?}: {why}"));
             assert_eq!(cause(&shop, n).await, Some(how.cause()), "{how:?}");
             if let Some(got) = got {
-                assert!(matches!(got, Got::CutOff { status: Some(200) }), "it does not look whole: {got:?}");
+                let Got::CutOff { status: Some(200), said } = got else { panic!("it does not look whole: {got:?}") };
+                let said = said.as_ref().map(Answer::verdict);
+                match shop.way() {
+                    Way::Http1 | Way::Http2 => assert!(said.is_none(), "{said:?}"),
+                    Way::Grpc => assert_eq!(said.expect("trailers"), (504, Some("deadline"))), // contract X3
+                }
             }
         }
     }
@@ -344,9 +339,9 @@ over_every_way_in! {
 
     async fn the_naive_way_of_a_call_in_a_task_goes_on(shop: Shop) {
         for how in [End::Leaves(Leave::InOrder), End::Deadline] {
-            let far_end = peer::stall(shop.way().protocol()).unwrap();
-            let (client, url) = (plain_reqwest(shop.way()), far_end.url());
-            let calls = move || async move { drop(tokio::spawn(client.get(url).send()).await) };
+            let far_end = shop.stalls();
+            let client = shop.plain(far_end.addr());
+            let calls = move || async move { drop(tokio::spawn(async move { client.get("/", None).await }).await) };
             let app = under_a_timeout_layer(Router::new().route("/", get(calls)), BUDGET);
             let addr = shop.open_naively(app).await;
             let (at, _) = end(&shop, addr, how, far_end.await_request()).await;
@@ -384,6 +379,34 @@ over_every_way_in! {
         let (at, _) = end(&shop, addr, End::Leaves(Leave::InOrder), begun(&mut alive)).await;
         are_gone(&mut alive, at).await.expect_err("the shell is gone, what it started is not");
     }
+}
+
+over_plain_tonic! {
+    /// Contract S1: both timeouts of tonic's server, its own and its caller's, bound the head only.
+    async fn the_naive_way_of_tonics_server_lets_a_stream_go_on(shop: Shop) {
+        let probe = Probe::new();
+        let app = Router::new().route("/", one_and_no_more(&probe));
+        let addr = shop.open_plain_tonic(app, |server| server.timeout(BUDGET)).await;
+        let since = clock_now();
+        let asked = shop.get(addr, "/").within(BUDGET).send().await;
+        let got = asked.got_within(2 * BUDGET).await;
+        assert!(matches!(got, Got::StillWaiting), "{got:?}");
+        is_dropped(&probe, 1, since + BUDGET).await.expect_err("nothing ended it, until its caller lost patience");
+    }
+}
+
+/// A stream whose second piece never comes.
+fn one_and_no_more(probe: &Probe) -> MethodRouter {
+    let producer = probe.clone();
+    get(move || async move {
+        let guard = producer.enter();
+        let first = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"first"))]);
+        let rest = stream::pending().map(move |never| {
+            let _ = &guard;
+            never
+        });
+        Body::from_stream(first.chain(rest))
+    })
 }
 
 fn never(probe: &Probe) -> MethodRouter {

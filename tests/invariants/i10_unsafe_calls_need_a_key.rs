@@ -7,16 +7,13 @@ use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::routing::post;
-use bytes::Bytes;
-use http::{HeaderMap, Request};
-use http_body_util::Full;
+use http::{HeaderMap, HeaderName, Method};
 use oneclock::Operation;
+use oneclock_core::Outcome;
 use oneclock_core::retry::RetryPolicy;
-use oneclock_core::{Outcome, Trust};
-use oneclock_http::{CallError, Client};
 use oneclock_test::peer;
 
-use crate::out::plain_reqwest;
+use crate::out::{Fault, Out, Reply, Terms};
 use crate::shop::{Shop, ample, ms};
 
 /// A payment that charges, and whose first answer does not come. It knows keys that it has seen.
@@ -59,18 +56,16 @@ impl Payment {
     }
 }
 
-fn client(shop: &Shop, addr: SocketAddr, enforces_keys: bool) -> Client {
+fn client(shop: &Shop, addr: SocketAddr, enforces_keys: bool) -> Out {
     let policy = RetryPolicy::new().attempts(3).per_try(ms(500)).backoff(ms(0), ms(0)).build().unwrap();
-    let builder = shop.client("payment", addr).trust(Trust::Inside).retry(policy);
-    if enforces_keys { builder.enforces_keys().build() } else { builder.build() }.unwrap()
+    let terms = Terms { name: "payment", retry: Some(policy), enforces_keys, ..Terms::default() };
+    shop.out(shop.way_out(), addr, terms)
 }
 
-async fn charge(client: &Client, key: Option<&str>) -> Result<u16, CallError> {
-    let request =
-        key.into_iter().fold(Request::post("/charges"), |request, key| request.header("idempotency-key", key));
+async fn charge(client: &Out, key: Option<&str>) -> Result<Reply, Fault> {
+    let key = key.map(|key| (HeaderName::from_static("idempotency-key"), key.parse().unwrap()));
     let op = Operation::begin("order", ms(10_000));
-    let answer = client.request_in(&op, request.body(Full::<Bytes>::from("7 EUR")).unwrap()).await?;
-    Ok(answer.status().as_u16())
+    op.scope(client.ask(Method::POST, "/charges", key.into_iter().collect(), "7 EUR".into())).await
 }
 
 over_every_way_in! {
@@ -79,8 +74,8 @@ over_every_way_in! {
             let payment = Payment::default();
             let addr = shop.open(ample("payment"), payment.app()).await;
             match charge(&client(&shop, addr, enforces_keys), key).await {
-                Err(error) => assert!(matches!(error.outcome(), Outcome::Unknown { .. }), "{error}"),
-                Ok(status) => assert_eq!(status, 504, "its own clock was a little faster"),
+                Err(fault) => assert!(matches!(fault.outcome, Outcome::Unknown { .. }), "{fault:?}"),
+                Ok(reply) => assert_eq!(reply.status, 504, "its own clock was a little faster"),
             }
             assert_eq!(payment.asked(), 1, "{key:?}");
             payment.charged_once().expect("once");
@@ -90,17 +85,18 @@ over_every_way_in! {
     async fn a_charge_with_a_key_that_is_enforced_is_asked_for_again_and_made_once(shop: Shop) {
         let payment = Payment::default();
         let addr = shop.open(ample("payment"), payment.app()).await;
-        let status = charge(&client(&shop, addr, true), Some("tap-7")).await.expect("an answer");
-        assert_eq!((status, payment.asked()), (200, 2));
+        let reply = charge(&client(&shop, addr, true), Some("tap-7")).await.expect("an answer");
+        assert_eq!(reply.status, 200);
+        assert_eq!(payment.asked(), 2);
         payment.charged_once().expect("once");
     }
 
     async fn the_naive_way_of_a_timeout_and_a_loop_charges_twice(shop: Shop) {
         let payment = Payment::default();
         let addr = shop.open_naively(payment.app()).await;
-        let (client, url) = (plain_reqwest(shop.way()), format!("http://{addr}/charges"));
+        let client = shop.plain(addr);
         for _ in 0..3 {
-            if client.post(&url).body("7 EUR").timeout(ms(500)).send().await.is_ok() {
+            if client.post("/charges", "7 EUR", Some(ms(500))).await.is_ok() {
                 break;
             }
         }
@@ -111,8 +107,7 @@ over_every_way_in! {
     async fn what_was_never_sent_is_repeated_without_a_key(shop: Shop) {
         let refuses = peer::refuse().unwrap();
         let client = client(&shop, refuses.addr(), false);
-        let error = charge(&client, None).await.expect_err("nobody is there");
-        let CallError::GaveUp(gave_up) = &error else { panic!("{error}") };
-        assert_eq!((gave_up.attempts, error.outcome()), (3, Outcome::NotSent));
+        let fault = charge(&client, None).await.expect_err("nobody is there");
+        assert_eq!((fault.attempts, fault.outcome), (Some(3), Outcome::NotSent), "{fault:?}");
     }
 }

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use bytes::Bytes;
 use futures_util::future::join_all;
-use http::StatusCode;
-use oneclock_axum::{Op, Problem};
+use http::{HeaderMap, Method, StatusCode};
+use oneclock_axum::Op;
 use oneclock_core::{Stage, Trust};
-use oneclock_test::peer;
 use serde_json::Value;
 
 use crate::naive::under_a_timeout_layer;
-use crate::out::{EVERY_WAY_OUT, Terms, WayOut};
+use crate::out::Terms;
 use crate::shop::{Shop, ample, ms};
-use crate::ways::Answer;
+use crate::ways::{Answer, Way};
 
 const BUDGET: Duration = ms(800);
 /// What the services of this module work before they call.
@@ -89,14 +89,14 @@ over_every_way_in! {
 
     async fn the_service_that_it_called_took_too_long(shop: Shop) {
         let shop = &shop;
-        join_all(EVERY_WAY_OUT.map(|way_out| async move {
-            let far_end = peer::stall(shop.way().protocol()).unwrap();
+        join_all(shop.ways_out().iter().map(|&way_out| async move {
+            let far_end = shop.stalls();
             let out = shop.out(way_out, far_end.addr(), Terms::default());
             let app = Router::new().route(
                 "/",
                 get(move || async move {
                     tokio::time::sleep(WORK).await;
-                    out.get("/").await.map(drop).map_err(|fault| Problem::from(fault.stopped.expect("stopped")))
+                    out.get("/").await.map(drop)
                 }),
             );
             let addr = shop.open(ample("order"), app).await;
@@ -116,9 +116,9 @@ over_every_way_in! {
 
     /// Caller → gateway → order → pricing, and pricing never answers. Order keeps some time back, and tells.
     async fn across_two_hops_each_says_its_part(shop: Shop) {
-        let pricing = peer::stall(shop.way().protocol()).unwrap();
+        let pricing = shop.stalls();
         let to_pricing = Terms { reserve: ms(250), ..Terms::default() };
-        let to_pricing = shop.out(WayOut::Client, pricing.addr(), to_pricing);
+        let to_pricing = shop.out(shop.way_out(), pricing.addr(), to_pricing);
         let order = shop
             .open(
                 ample("order"),
@@ -126,16 +126,12 @@ over_every_way_in! {
                     "/",
                     get(move || async move {
                         tokio::time::sleep(WORK).await;
-                        to_pricing
-                            .get("/")
-                            .await
-                            .map(drop)
-                            .map_err(|fault| Problem::from(fault.stopped.expect("stopped")))
+                        to_pricing.get("/").await.map(drop)
                     }),
                 ),
             )
             .await;
-        let to_order = shop.client("order", order).build().unwrap();
+        let to_order = shop.out(shop.way_out(), order, Terms { name: "order", ..Terms::default() });
         let gateway = shop
             .open(
                 ample("gateway"),
@@ -146,20 +142,36 @@ over_every_way_in! {
                             let _parsing = op.spend("parsing", Stage::Work);
                             tokio::time::sleep(WORK).await;
                         }
-                        let answer = to_order.get("/").await.map_err(Problem::from)?;
-                        let status = answer.status();
-                        let body = oneclock_http::collect(answer.into_body(), 64 * 1024).await.expect("a whole body");
-                        Ok::<_, Problem>((status, body)) // handed on as it is
+                        to_order.ask(Method::GET, "/", HeaderMap::new(), Bytes::new()).await // handed on as it is
                     }),
                 ),
             )
             .await;
 
         let answer = shop.get(gateway, "/").within(ms(1_200)).answer().await;
-        let json = explains(&answer).unwrap();
-        assert_eq!(json["stage"], "wait", "{json:#}");
-        let granted = json["budget_ms"].as_f64().unwrap();
-        assert!(granted <= 1_200.0 - 100.0 - 250.0, "what was left after both hops' work, less the reserve: {json:#}");
+        let most = 1_200.0 - 100.0 - 250.0; // what was left after both hops' work, less the reserve
+        let elapsed = match shop.way() {
+            Way::Http1 | Way::Http2 => {
+                let json = explains(&answer).unwrap();
+                assert_eq!(json["stage"], "wait", "{json:#}");
+                assert!(json["budget_ms"].as_f64().is_some_and(|granted| granted <= most), "{json:#}");
+                Duration::from_secs_f64(json["elapsed_ms"].as_f64().unwrap() / 1_000.0)
+            }
+            // A status is one service's word on one call, which the next does not make its own: it says that its call was
+            // out of time, and what it was told of that.
+            Way::Grpc => {
+                let json = answer.json();
+                assert_eq!(answer.verdict(), (504, None), "{json:#}");
+                assert_eq!(json["type"], "urn:oneclock:call_timed_out", "{json:#}");
+                let insight = json["insight"].as_str().expect("a sentence");
+                for word in ["order", "pricing", "out of time in stage wait"] {
+                    assert!(insight.contains(word), "{word} not in: {insight}");
+                }
+                let called = shop.witness().called("pricing").await;
+                assert_eq!(called.ending.map(|ending| ending.stage), Some(Stage::Wait));
+                called.elapsed
+            }
+        };
 
         // What the gateway knows of the same request.
         let over = shop.witness().ended("gateway").await;
@@ -169,13 +181,11 @@ over_every_way_in! {
         assert_eq!(names, ["parsing", "order"], "{}", over.ledger);
         let (id, order) = entries[1];
         let stages: Vec<_> = over.ledger.parts_of(Some(id)).map(|(_, part)| part.stage).collect();
-        assert_eq!(stages.first(), Some(&Stage::Pool), "{}", over.ledger);
+        let first = if shop.way() == Way::Grpc { Stage::Wait } else { Stage::Pool };
+        assert_eq!(stages.first(), Some(&first), "{}", over.ledger);
         assert!(stages.contains(&Stage::Wait), "{}", over.ledger);
         let took = order.ended.expect("closed").since(order.began);
-        assert!(
-            took >= Duration::from_secs_f64(json["elapsed_ms"].as_f64().unwrap() / 1_000.0),
-            "it contains order's part"
-        );
+        assert!(took >= elapsed, "it contains order's part");
         let end = over.ledger.began() + over.elapsed;
         let whole = over.ledger.accounted(end) + over.ledger.unaccounted(end);
         assert_eq!(whole, over.elapsed);
@@ -183,10 +193,10 @@ over_every_way_in! {
 
     /// The gateway runs out first: its own document says so.
     async fn across_two_hops_the_first_says_its_own(shop: Shop) {
-        let pricing = peer::stall(shop.way().protocol()).unwrap();
+        let pricing = shop.stalls();
         let mut next = pricing.addr();
         for name in ["order", "gateway"] {
-            let out = shop.out(WayOut::Client, next, Terms::default());
+            let out = shop.out(shop.way_out(), next, Terms::default());
             next = shop
                 .open(
                     ample(name),
@@ -209,12 +219,12 @@ over_every_way_in! {
     }
 
     async fn outsiders_see_none_of_it(shop: Shop) {
-        let far_end = peer::stall(shop.way().protocol()).unwrap();
-        let out = shop.out(WayOut::Client, far_end.addr(), Terms::default());
+        let far_end = shop.stalls();
+        let out = shop.out(shop.way_out(), far_end.addr(), Terms::default());
         let app = Router::new().route("/forever", get(std::future::pending::<()>)).route(
             "/call",
             get(move || async move {
-                out.get("/").await.map(drop).map_err(|fault| Problem::from(fault.stopped.expect("stopped")))
+                out.get("/").await.map(drop)
             }),
         );
         let addr = shop.open_to(Trust::Outside, ample("order"), app).await;

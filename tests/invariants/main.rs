@@ -1,6 +1,9 @@
 //! The invariants of the design, one module each. Every test is written once and run over every way in, on real sockets
 //! of the loopback interface; where sockets are not the point it runs in memory with paused time.
 //!
+//! Over gRPC the handlers are the same, real tonic stands around them, and what HTTP says in a status and a document is
+//! looked for in trailers and status details. Tests in a module `plain_tonic` are about what only tonic does.
+//!
 //! A failure reads `i04_waiting_spends_the_budget::http2::a_queued_call_…`. Tests that begin with `the_naive_way_` run
 //! the same check against what one would write without us, and want it to fail there: so it is known that it can.
 //!
@@ -8,9 +11,13 @@
 //! count; where a time is part of the promise, ten times that time is allowed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(clippy::result_large_err, reason = "a call that failed is looked at, once")]
 
 #[macro_use]
 mod ways;
+mod cover;
+mod far_end;
+mod grpc;
 mod naive;
 mod out;
 mod shop;
@@ -28,3 +35,5 @@ mod i09_retries_fit_the_budget;
 mod i10_unsafe_calls_need_a_key;
 mod i13_an_error_says_where_the_time_went;
 mod i14_what_runs_on_is_counted;
+
+mod mixed_chain;

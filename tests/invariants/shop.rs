@@ -1,4 +1,5 @@
-//! A small shop of real services: axum routers under our layer and our accept loop, on loopback sockets.
+//! A small shop of real services: axum routers or tonic's services, under our layer and our accept loop, on loopback
+//! sockets.
 //!
 //! When a test is over its shop is closed, and everything has to be gone again: tasks, sockets, operations.
 
@@ -12,15 +13,18 @@ use std::time::Duration;
 use axum::Router;
 use http::Method;
 use oneclock::operation::Kind;
-use oneclock_axum::{ClockLayer, PolicyExt as _};
+use oneclock_axum::PolicyExt as _;
 use oneclock_core::ingress::PolicyBuilder;
 use oneclock_core::{Policy, Trust};
-use oneclock_http::{Client, ClientBuilder, Serve, serve};
+use oneclock_http::{Serve, serve};
 use oneclock_test::Baseline;
+use oneclock_tonic::PolicyExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::cover::Cover;
+use crate::grpc;
 use crate::ways::{Ask, Way};
 use crate::witness::{Seen, Witness};
 
@@ -36,10 +40,12 @@ pub(crate) const fn ms(n: u64) -> Duration {
 
 /// The services of one test, what they send events to, and the way in.
 #[derive(Clone)]
-pub(crate) struct Shop(Arc<Inner>);
+pub(crate) struct Shop {
+    way: Way,
+    all: Arc<Inner>,
+}
 
 struct Inner {
-    way: Way,
     witness: Arc<Witness>,
     services: Mutex<Vec<Running>>,
     leaves_work_behind: AtomicBool,
@@ -68,25 +74,44 @@ pub(crate) fn run<F: Future<Output = ()>>(way: Way, test: impl FnOnce(Shop) -> F
 
 impl Shop {
     fn new(way: Way) -> Self {
-        Self(Arc::new(Inner {
-            way,
-            witness: Arc::default(),
-            services: Mutex::default(),
-            leaves_work_behind: AtomicBool::new(false),
-        }))
+        let all =
+            Inner { witness: Arc::default(), services: Mutex::default(), leaves_work_behind: AtomicBool::new(false) };
+        Self { way, all: Arc::new(all) }
     }
 
     pub(crate) fn way(&self) -> Way {
-        self.0.way
+        self.way
+    }
+
+    /// The same shop, for those of its services that speak something else.
+    pub(crate) fn speaking(&self, way: Way) -> Self {
+        Self { way, ..self.clone() }
     }
 
     pub(crate) fn witness(&self) -> &Witness {
-        &self.0.witness
+        &self.all.witness
+    }
+
+    /// Where the events of this shop go.
+    pub(crate) fn observer(&self) -> Arc<Witness> {
+        self.all.witness.clone()
     }
 
     /// Our layer, with its events sent to this shop's witness.
-    pub(crate) fn layer(&self, clock: PolicyBuilder) -> ClockLayer {
-        clock.build().unwrap().layer().observed_by(self.0.witness.clone())
+    pub(crate) fn layer(&self, clock: PolicyBuilder) -> Cover {
+        let (clock, witness) = (clock.build().unwrap(), self.observer());
+        match self.way {
+            Way::Http1 | Way::Http2 => Cover::Http(clock.layer().observed_by(witness)),
+            Way::Grpc => Cover::Grpc(clock.grpc_layer().observed_by(witness)),
+        }
+    }
+
+    /// What stands below our layer: the router itself, or the services of tonic's that it is the handlers of.
+    pub(crate) fn routes(&self, app: Router) -> Router {
+        match self.way {
+            Way::Http1 | Way::Http2 => app,
+            Way::Grpc => grpc::bridge::routes(app).into_axum_router(),
+        }
     }
 
     /// Opens a service for callers inside the trust boundary.
@@ -95,11 +120,11 @@ impl Shop {
     }
 
     pub(crate) async fn open_to(&self, trust: Trust, clock: PolicyBuilder, app: Router) -> SocketAddr {
-        let app = app.layer(self.layer(clock));
+        let app = self.routes(app).layer(self.layer(clock));
         self.open_layered(app, |serve| serve.trust(trust)).await
     }
 
-    /// Opens a service whose layers are its own affair.
+    /// Opens a service whose layers are its own affair, over its [`routes`](Self::routes).
     pub(crate) async fn open_layered(
         &self,
         app: Router,
@@ -116,41 +141,38 @@ impl Shop {
     pub(crate) async fn open_naively(&self, app: Router) -> SocketAddr {
         let (listener, addr) = listen().await;
         let (stop, stopped) = oneshot::channel();
+        let app = self.routes(app);
         let task = tokio::spawn(async move {
             tokio::select! {
                 served = axum::serve(listener, app).into_future() => served,
                 _ = stopped => Ok(()),
             }
         });
-        self.keep(stop, task);
-        self.0.leaves_work_behind.store(true, Ordering::Relaxed);
+        self.keep_naive(stop, task);
         addr
     }
 
-    /// A client of ours for the service there, over this shop's protocol.
-    pub(crate) fn client(&self, name: &'static str, addr: SocketAddr) -> ClientBuilder {
-        let builder = Client::builder(name, format!("http://{addr}"));
-        match self.0.way {
-            Way::Http1 => builder,
-            Way::Http2 => builder.http2_only(),
-        }
-    }
-
     pub(crate) fn get(&self, addr: SocketAddr, target: &str) -> Ask {
-        Ask::new(self.0.way, addr, Method::GET, target)
+        Ask::new(self.way, addr, Method::GET, target)
     }
 
     pub(crate) fn post(&self, addr: SocketAddr, target: &str) -> Ask {
-        Ask::new(self.0.way, addr, Method::POST, target)
+        Ask::new(self.way, addr, Method::POST, target)
     }
 
-    fn keep(&self, stop: oneshot::Sender<()>, task: JoinHandle<io::Result<()>>) {
-        self.0.services.lock().unwrap().push(Running { stop, task });
+    /// Of what is served naively something may be left when it is stopped.
+    pub(crate) fn keep_naive(&self, stop: oneshot::Sender<()>, task: JoinHandle<io::Result<()>>) {
+        self.keep(stop, task);
+        self.all.leaves_work_behind.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn keep(&self, stop: oneshot::Sender<()>, task: JoinHandle<io::Result<()>>) {
+        self.all.services.lock().unwrap().push(Running { stop, task });
     }
 
     /// Stops every service; then nothing may be left, and everything that arrived has ended.
     async fn close(self, before: &Baseline) {
-        let services = std::mem::take(&mut *self.0.services.lock().unwrap());
+        let services = std::mem::take(&mut *self.all.services.lock().unwrap());
         for Running { stop, task } in services {
             drop(stop);
             tokio::time::timeout(TOO_LONG, task).await.expect("it stops").unwrap().unwrap();
@@ -164,13 +186,13 @@ impl Shop {
             _ => None,
         };
         assert_eq!(self.witness().all(panicked), Vec::<String>::new());
-        if !self.0.leaves_work_behind.load(Ordering::Relaxed) {
+        if !self.all.leaves_work_behind.load(Ordering::Relaxed) {
             before.assert_back().await;
         }
     }
 }
 
-async fn listen() -> (TcpListener, SocketAddr) {
+pub(crate) async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     (listener, addr)

@@ -1,17 +1,23 @@
 //! The ways in: what a request comes over, and how a caller leaves there.
 //!
 //! Another way in is one line in [`over_every_way_in`], a variant of [`Way`], and what the compiler asks for then.
+//!
+//! Tests speak HTTP: of targets, statuses, problem documents. What that is over gRPC is said here and in `grpc`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, StatusCode};
+use oneclock::clock;
+use oneclock_core::wire::{Convention, Read, names};
 use oneclock_test::caller::{Caller, H1Outcome, H2Call, H2Caller, H2Outcome, How, Sent};
 use oneclock_test::peer::Leaving;
 use oneclock_test::{PATIENCE, Protocol, Reason};
 use serde_json::Value;
 use tokio::time::Instant;
+
+use crate::grpc;
 
 /// Writes each test once, and runs it over every way in, in a module named after that.
 macro_rules! over_every_way_in {
@@ -19,6 +25,15 @@ macro_rules! over_every_way_in {
         each_once! { $($tests)* }
         over_one! { http1 = Http1, $($tests)* }
         over_one! { http2 = Http2, $($tests)* }
+        over_one! { grpc = Grpc, $($tests)* }
+    };
+}
+
+/// The same for what only tonic does: the naive ways of gRPC.
+macro_rules! over_plain_tonic {
+    ($($tests:tt)*) => {
+        each_once! { $($tests)* }
+        over_one! { plain_tonic = Grpc, $($tests)* }
     };
 }
 
@@ -45,6 +60,8 @@ pub(crate) enum Way {
     Http1,
     /// With prior knowledge.
     Http2,
+    /// Over the same, to services of tonic's.
+    Grpc,
 }
 
 /// How a caller leaves.
@@ -74,6 +91,7 @@ pub(crate) struct Ask {
 pub(crate) enum Asked {
     H1(Sent),
     H2(Box<H2Caller>, H2Call, Leave),
+    Grpc(Box<H2Caller>, H2Call, Leave),
 }
 
 /// What came back.
@@ -82,18 +100,36 @@ pub(crate) enum Got {
     Whole(Answer),
     /// Visibly not whole: truncated, reset, or the connection ended first.
     CutOff {
+        /// What HTTP had said of it in the head, if that was out.
         status: Option<u16>,
+        /// What was said of it behind the part that came: by gRPC, in its trailers.
+        said: Option<Answer>,
     },
     /// Nothing, or nothing whole, when the patience ran out.
     StillWaiting,
 }
 
+/// A whole answer. Over gRPC its fields are those of head and trailers, its body is what its messages say; of a failure it is
+/// the document that stands for its details.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    pub(crate) status: u16,
+    pub(crate) status: Code,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
+
+/// A status. It equals that of HTTP which it is, or in whose place gRPC has it (contract section 5).
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Code {
+    Http(u16),
+    Grpc(u16),
+    /// A status of HTTP that a caller of gRPC has no use for, and so equals nothing.
+    NotGrpc(#[expect(dead_code, reason = "shown where a test fails")] u16),
+}
+
+/// The status and the reason of an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Verdict<'a>(Code, Option<&'a str>);
 
 // === Way ===
 
@@ -101,7 +137,44 @@ impl Way {
     pub(crate) const fn protocol(self) -> Protocol {
         match self {
             Self::Http1 => Protocol::Http1,
-            Self::Http2 => Protocol::Http2,
+            Self::Http2 | Self::Grpc => Protocol::Http2,
+        }
+    }
+
+    /// The field in which services tell each other how much is left.
+    pub(crate) const fn tells_in(self) -> &'static str {
+        match self {
+            Self::Http1 | Self::Http2 => names::X_REMAINING_MS,
+            Self::Grpc => names::GRPC_TIMEOUT,
+        }
+    }
+
+    /// How much these fields say is left: there has to be one that says so.
+    #[track_caller]
+    pub(crate) fn told(self, fields: &HeaderMap) -> Duration {
+        let values: Vec<_> = fields.get_all(self.tells_in()).iter().collect();
+        let [value] = values[..] else { panic!("{}: {values:?}", self.tells_in()) };
+        self.read(value.as_bytes())
+    }
+
+    /// The same of such a field.
+    #[track_caller]
+    pub(crate) fn read(self, value: &[u8]) -> Duration {
+        let convention = match self {
+            Self::Http1 | Self::Http2 => Convention::X_REMAINING_MS,
+            Self::Grpc => Convention::GRPC_TIMEOUT,
+        };
+        match convention.codec().parse(value, clock::wall()) {
+            Read::Valid(left) => left,
+            other => panic!("{other:?}: {value:?}"),
+        }
+    }
+
+    /// Where a policy has the limits of this route.
+    pub(crate) fn route(self, route: &str) -> String {
+        match self {
+            Self::Http1 | Self::Http2 => route.to_owned(),
+            Self::Grpc => grpc::route_of(route),
         }
     }
 
@@ -110,7 +183,7 @@ impl Way {
     pub(crate) fn is_cut_off(self, how: Leaving) -> bool {
         match self {
             Self::Http1 => matches!(how, Leaving::Closed | Leaving::Reset),
-            Self::Http2 => how == Leaving::StreamReset(Reason::CANCEL),
+            Self::Http2 | Self::Grpc => how == Leaving::StreamReset(Reason::CANCEL),
         }
     }
 }
@@ -129,7 +202,11 @@ impl Ask {
 
     /// How much its caller has left, as our callers say it.
     pub(crate) fn within(self, budget: Duration) -> Self {
-        self.header("x-remaining-ms", budget.as_millis().to_string())
+        let millis = budget.as_millis();
+        match self.way {
+            Way::Http1 | Way::Http2 => self.header(names::X_REMAINING_MS, millis.to_string()),
+            Way::Grpc => self.header(names::GRPC_TIMEOUT, format!("{millis}m")),
+        }
     }
 
     pub(crate) fn body(mut self, body: impl Into<Bytes>) -> Self {
@@ -164,6 +241,14 @@ impl Ask {
                 let call = request.send().await.expect("it is sent");
                 Asked::H2(Box::new(caller), call, leave)
             }
+            Way::Grpc => {
+                let caller = Caller::h2(self.addr).connect().await.expect("it connects");
+                let request = caller.grpc(grpc::method_of(&self.target), self.body);
+                let request = if self.method == Method::GET { request.header(grpc::METHOD, "GET") } else { request };
+                let request = self.fields.iter().fold(request, |request, (name, value)| request.header(name, value));
+                let call = request.send().await.expect("it is sent");
+                Asked::Grpc(Box::new(caller), call, leave)
+            }
         }
     }
 
@@ -187,14 +272,14 @@ impl Asked {
     pub(crate) async fn leave(self) -> Instant {
         match self {
             Self::H1(sent) => sent.leave().await.expect("it leaves").at,
-            Self::H2(caller, call, Leave::InOrder) => {
+            Self::H2(caller, call, Leave::InOrder) | Self::Grpc(caller, call, Leave::InOrder) => {
                 let at = call.reset(Reason::CANCEL);
                 // The connection has to write the reset before it goes.
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 drop(caller);
                 at
             }
-            Self::H2(caller, call, Leave::Abruptly) => {
+            Self::H2(caller, call, Leave::Abruptly) | Self::Grpc(caller, call, Leave::Abruptly) => {
                 let at = caller.reset().await.expect("it leaves");
                 drop(call);
                 at
@@ -204,22 +289,28 @@ impl Asked {
 
     /// Waits for at most so long for a whole answer, or for an end that is none.
     pub(crate) async fn got_within(self, patience: Duration) -> Got {
+        let http = |status: StatusCode, headers, body| {
+            Got::Whole(Answer { status: Code::Http(status.as_u16()), headers, body })
+        };
+        let cut_off =
+            |status: Option<StatusCode>| Got::CutOff { status: status.map(|status| status.as_u16()), said: None };
         match self {
             Self::H1(sent) => match sent.answer_within(patience).await {
-                H1Outcome::Complete { status, headers, body } => {
-                    Got::Whole(Answer { status: status.as_u16(), headers, body })
-                }
-                H1Outcome::Truncated { status, .. } => Got::CutOff { status: Some(status.as_u16()) },
-                H1Outcome::NoAnswer(_) => Got::CutOff { status: None },
+                H1Outcome::Complete { status, headers, body } => http(status, headers, body),
+                H1Outcome::Truncated { status, .. } => cut_off(Some(status)),
+                H1Outcome::NoAnswer(_) => cut_off(None),
                 _ => Got::StillWaiting,
             },
             Self::H2(_caller, call, _) => match call.answer_within(patience).await {
-                H2Outcome::Complete { status, headers, body, .. } => {
-                    Got::Whole(Answer { status: status.as_u16(), headers, body })
+                H2Outcome::Complete { status, headers, body, .. } => http(status, headers, body),
+                H2Outcome::Reset { status, .. } | H2Outcome::ConnectionLost { status, .. } => cut_off(status),
+                _ => Got::StillWaiting,
+            },
+            Self::Grpc(_caller, call, _) => match call.answer_within(patience).await {
+                H2Outcome::Complete { status, headers, body, trailers } => {
+                    grpc::answer::of(status, headers, &body, trailers)
                 }
-                H2Outcome::Reset { status, .. } | H2Outcome::ConnectionLost { status, .. } => {
-                    Got::CutOff { status: status.map(|status| status.as_u16()) }
-                }
+                H2Outcome::Reset { status, .. } | H2Outcome::ConnectionLost { status, .. } => cut_off(status),
                 _ => Got::StillWaiting,
             },
         }
@@ -244,7 +335,37 @@ impl Answer {
     }
 
     /// Its status and its reason, which is what most tests want to know.
-    pub(crate) fn verdict(&self) -> (u16, Option<&str>) {
-        (self.status, self.reason())
+    pub(crate) fn verdict(&self) -> Verdict<'_> {
+        Verdict(self.status, self.reason())
+    }
+}
+
+// === Code, Verdict ===
+
+impl PartialEq<u16> for Code {
+    fn eq(&self, of_http: &u16) -> bool {
+        match *self {
+            Self::Http(status) => status == *of_http,
+            Self::Grpc(code) => code == in_place_of(*of_http),
+            Self::NotGrpc(_) => false,
+        }
+    }
+}
+
+/// What gRPC has where the tests expect this of HTTP.
+fn in_place_of(of_http: u16) -> u16 {
+    match of_http {
+        200 => 0,
+        499 => 1,
+        504 => 4,
+        400 | 500 => 13, // of a field that cannot be read INTERNAL is said as well (contract P3)
+        502 | 503 => 14,
+        other => panic!("not known over gRPC: {other}"),
+    }
+}
+
+impl PartialEq<(u16, Option<&str>)> for Verdict<'_> {
+    fn eq(&self, other: &(u16, Option<&str>)) -> bool {
+        self.0 == other.0 && self.1 == other.1
     }
 }

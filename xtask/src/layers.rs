@@ -43,6 +43,7 @@ const PLACES: &[(&str, Place)] = &[
     ("oneclock-checkout", Place::Outside),
     ("oneclock-tests", Place::Outside),
     ("oneclock-bench", Place::Outside),
+    ("oneclock-interop", Place::Outside),
     ("xtask", Place::Outside),
 ];
 

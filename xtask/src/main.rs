@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use crate::servers::{Servers, Use};
 
 mod fuzz;
+mod interop;
 mod itself;
 mod layers;
 mod msrv;
@@ -27,6 +28,7 @@ usage: cargo xtask COMMAND
   servers [--private] -- COMMAND      runs COMMAND with these servers, started if necessary; --private: ignores running ones
   fuzz [--seconds N] [TARGET...]      every fuzz target, or these, for N seconds each (60)
   bench [ARG...]                      instruction and allocation counts beside peers (needs valgrind)
+  interop [PART...] [-- ARG...]       with peers that nobody here wrote: gRPC, Connect, a browser, Envoy
   picture                             the README's picture and table of the demo, from its real output
   soak [--requests N] [--seed S]      many requests with random cancellations; nothing may be left over
   help                                this text
@@ -43,7 +45,9 @@ fn main() -> ExitCode {
     let root = root();
     let result = match command {
         // `bench --help` and `soak --help` belong to those programs.
-        "test" | "layers" | "fuzz" | "servers" if before_command(rest).iter().any(|argument| argument == "--help") => {
+        "test" | "layers" | "fuzz" | "servers" | "interop"
+            if before_command(rest).iter().any(|argument| argument == "--help") =>
+        {
             print_help();
             Ok(())
         }
@@ -57,6 +61,7 @@ fn main() -> ExitCode {
         }
         "servers" => servers(&root, rest),
         "fuzz" => fuzz::Plan::read(rest).and_then(|plan| fuzz::fuzz(&root, &plan)),
+        "interop" => interop::Plan::read(rest).and_then(|plan| interop::interop(&root, &plan)),
         "bench" => bench(&root, rest),
         "picture" => nothing(command, rest).and_then(|()| picture::draw(&root)),
         "soak" => delegate(&root, &["--release", "--package", "oneclock-tests", "--bin", "soak"], rest),
@@ -81,6 +86,10 @@ fn print_help() {
     print!("{HELP}");
     for step in test::STEPS {
         println!("  {:<17} {}", step.name, step.about);
+    }
+    println!("\nparts of interop:");
+    for part in interop::PARTS {
+        println!("  {:<17} {}", part.name, part.about);
     }
 }
 

@@ -267,7 +267,7 @@ fn find_pgbouncer() -> Result<Option<PathBuf>, String> {
 }
 
 /// In `PATH`, or in a folder of system programs, which is not in everybody's `PATH`.
-fn in_path(program: &str) -> Option<PathBuf> {
+pub(crate) fn in_path(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
     folders.map(|folder| folder.join(program)).find(|program| program.is_file())
@@ -286,7 +286,7 @@ fn can_install() -> bool {
 }
 
 /// Installs Debian's package, and says so.
-fn install(root: &Path, name: &str, package: &str, variable: &str) -> Result<(), String> {
+pub(crate) fn install(root: &Path, name: &str, package: &str, variable: &str) -> Result<(), String> {
     if !can_install() {
         return Err(format!(
             "{name} is needed by the tests and is not here: apt-get install {package} (or what your system calls it), \

@@ -16,7 +16,7 @@ use oneclock::Shutdown;
 use oneclock::events::Observer;
 use oneclock_core::wire::Conventions;
 use oneclock_core::{Policy, Trust};
-use oneclock_http::{Arrival, BoxError, Ingress, IngressLayer, Upload};
+use oneclock_http::{Arrival, BoxError, Ingress, IngressLayer, Route, Upload};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -47,10 +47,14 @@ pub struct AxumBody<S>(S);
 
 impl ClockLayer {
     pub(crate) fn new(policy: &Policy) -> Self {
-        Self(
-            IngressLayer::new(policy.clone())
-                .route_by(|extensions| extensions.get::<MatchedPath>().map(|matched| matched.as_str())),
-        )
+        Self(IngressLayer::new(policy.clone()).route_by(|extensions, uri| {
+            let matched = extensions.get::<MatchedPath>()?.as_str();
+            Some(if may_be_a_service(matched) {
+                Route::Mounted { pattern: matched, path: uri.path() }
+            } else {
+                Route::Pattern(matched)
+            })
+        }))
     }
 
     /// Whether the peers of this listener belong to us. Overrides what the accept loop says; under `axum::serve`, which
@@ -83,6 +87,11 @@ impl ClockLayer {
     pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
         Self(self.0.observed_by(observer))
     }
+}
+
+/// Whether tonic mounts services like this: `/shop.Pricing/{*rest}`.
+fn may_be_a_service(matched: &str) -> bool {
+    matched.strip_suffix("/{*rest}").is_some_and(|service| service.rfind('/') == Some(0))
 }
 
 impl<S> Layer<S> for ClockLayer {

@@ -162,6 +162,9 @@ pub enum PolicyError {
 pub struct Arriving<'a> {
     /// What the deadline fields said.
     pub reading: Reading<'a>,
+    /// Whether it is a remote procedure call of gRPC or Connect. These have an answer of their own to a field that cannot be
+    /// read, so that nothing is clamped for them (contract P3).
+    pub rpc: bool,
     /// Who said it.
     pub trust: Trust,
     /// When the head was read: the budget runs from here (contract K1).
@@ -341,13 +344,13 @@ impl Limits {
             Read::Valid(span) => Some(span),
             Read::Expired => Some(Duration::ZERO),
             Read::Malformed(_) => match self.on_malformed {
-                OnMalformed::Reject => {
-                    return self.refused(arriving, &decided, Reason::Malformed, Duration::ZERO);
-                }
-                OnMalformed::Clamp => {
+                OnMalformed::Clamp if !arriving.rpc => {
                     decided.malformed = reading.malformed;
                     decided.source = None;
                     reading.at_most.filter(|at_most| *at_most < self.when_absent)
+                }
+                OnMalformed::Clamp | OnMalformed::Reject => {
+                    return self.refused(arriving, &decided, Reason::Malformed, Duration::ZERO);
                 }
             },
         };
@@ -441,6 +444,12 @@ impl Policy {
         }
         let of_service = || path.rsplit_once('/').and_then(|(service, _)| routes.get(service));
         routes.get(path).or_else(of_service).unwrap_or(&self.0.limits)
+    }
+
+    /// The limits of what a router matched to `pattern`, where the pattern may stand for a whole service: those of the pattern,
+    /// else as [`limits_of_method`](Self::limits_of_method).
+    pub fn limits_of_mounted(&self, pattern: &str, path: &str) -> &Limits {
+        self.0.routes.get(pattern).unwrap_or_else(|| self.limits_of_method(path))
     }
 
     /// The routes with limits of their own.
@@ -566,7 +575,7 @@ mod tests {
             reader.field(conventions.find(name).expect("a default convention"), value.as_bytes());
         }
         let now = ARRIVED + waited;
-        let arriving = Arriving { reading: reader.finish(), trust, arrived: ARRIVED, now, platform: None };
+        let arriving = Arriving { reading: reader.finish(), rpc: false, trust, arrived: ARRIVED, now, platform: None };
         let got = match limits.decide(&arriving) {
             Decision::Accepted(accepted) => Ok((accepted.budget.deadline.remaining(now), accepted.budget.bound.by)),
             Decision::Refused(refused) => Err(refused.reason),
@@ -622,6 +631,16 @@ mod tests {
         let bad = ("grpc-timeout", "1.5S");
         decides(LIMITS, &[bad], Trust::Inside, ms(0), Err(Reason::Malformed));
         decides(clamp, &[bad], Trust::Inside, ms(0), Ok((ms(800), BoundBy::Absent)));
+        let conventions = Conventions::default_set();
+        let mut reader = Reader::new(Wall::default());
+        reader.field(conventions.find(bad.0).expect("a default convention"), bad.1.as_bytes());
+        let reading = reader.finish();
+        let of_grpc =
+            Arriving { reading, rpc: true, trust: Trust::Inside, arrived: ARRIVED, now: ARRIVED, platform: None };
+        assert!(
+            matches!(clamp.decide(&of_grpc), Decision::Refused(refused) if refused.reason == Reason::Malformed),
+            "gRPC has an answer of its own"
+        );
         decides(clamp, &[bad, ("x-remaining-ms", "300")], Trust::Inside, ms(0), Ok((ms(300), BoundBy::Caller)));
         decides(clamp, &[bad, ("x-remaining-ms", "1900")], Trust::Inside, ms(0), Ok((ms(800), BoundBy::Absent)));
         decides(clamp, &[bad, ("x-remaining-ms", "0")], Trust::Inside, ms(0), Err(Reason::ExpiredBeforeStart));
@@ -639,7 +658,8 @@ mod tests {
             let mut reader = Reader::new(Wall::from_nanos(1_700_000_000_000_000_000));
             reader.field(&convention, moment.as_bytes());
             let reading = reader.finish();
-            let arriving = Arriving { reading, trust: Trust::Inside, arrived: ARRIVED, now: ARRIVED, platform: None };
+            let arriving =
+                Arriving { reading, rpc: false, trust: Trust::Inside, arrived: ARRIVED, now: ARRIVED, platform: None };
             match LIMITS.decide(&arriving) {
                 Decision::Accepted(got) => assert!(accepted && got.skew_suspected == suspected, "{moment}"),
                 Decision::Refused(got) => assert!(!accepted && got.skew_suspected == suspected, "{moment}"),
@@ -652,7 +672,14 @@ mod tests {
         let decide = |platform: u64| {
             let reading = Reader::new(Wall::default()).finish();
             let platform = Some(Deadline::after(ARRIVED, ms(platform)));
-            match LIMITS.decide(&Arriving { reading, trust: Trust::Inside, arrived: ARRIVED, now: ARRIVED, platform }) {
+            match LIMITS.decide(&Arriving {
+                reading,
+                rpc: false,
+                trust: Trust::Inside,
+                arrived: ARRIVED,
+                now: ARRIVED,
+                platform,
+            }) {
                 Decision::Accepted(accepted) => accepted.budget.bound,
                 Decision::Refused(refused) => refused.bound,
             }
@@ -727,9 +754,14 @@ mod tests {
                 let trust = if inside { Trust::Inside } else { Trust::Outside };
                 let reading = reader.finish();
                 arrived.set(arrived.get() + 1);
-                if let Decision::Accepted(accepted) =
-                    limits.decide(&Arriving { reading, trust, arrived: ARRIVED, now: ARRIVED, platform: None })
-                {
+                if let Decision::Accepted(accepted) = limits.decide(&Arriving {
+                    reading,
+                    rpc: false,
+                    trust,
+                    arrived: ARRIVED,
+                    now: ARRIVED,
+                    platform: None,
+                }) {
                     from_the_caller.set(from_the_caller.get() + i32::from(accepted.source.is_some()));
                     let most = if inside { ms(2_000) } else { ms(800) };
                     prop_assert!(accepted.budget.deadline <= Deadline::after(ARRIVED, most), "{value:?}");

@@ -29,7 +29,8 @@ use crate::error::{CallError, seen_in};
 ///
 /// The wait for the service below is stage `queue`, counted and cut. The deadline is written after it: pool, connect and TLS
 /// lie further below and cannot be told apart from here; [`Client`](crate::Client) writes it after those. A layer that moves
-/// requests to another task goes above this one, with a [`CarryLayer`](crate::CarryLayer) above itself.
+/// requests to another task goes above this one, with a [`CarryLayer`](crate::CarryLayer) above itself; where answers begin
+/// before their uploads are over, an [`EndUploadLayer`](crate::EndUploadLayer) goes below.
 ///
 /// ```
 /// use http::{Request, Response};

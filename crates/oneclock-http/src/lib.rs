@@ -12,6 +12,7 @@ mod carry;
 mod client;
 mod destination;
 mod egress;
+mod end_upload;
 mod error;
 mod exchange;
 mod fields;
@@ -26,20 +27,28 @@ mod upload;
 pub use arrival::Arrival;
 pub use body::{BodyCutOff, BoundedBody, BoxError};
 pub use carry::{Carry, CarryLayer};
+#[cfg(feature = "tls")]
+pub use client::HandshakeFailed;
 pub use client::{
     Answer, Client, ClientBuilder, ClientFuture, NotAClient, NotARequest, NotCollected, NotSuccessful, Received,
     collect, collect_json, successful,
 };
 pub use destination::{Destination, DestinationBuilder};
 pub use egress::{CallCap, Egress, EgressFuture, EgressLayer};
+pub use end_upload::{EndUpload, EndUploadFuture, EndUploadLayer, EndingUpload, EndsUpload};
 pub use error::{CallError, CallFailed, CallGaveUp, is_refused_stream};
 pub use exchange::{Exchange, Guarded};
-pub use ingress::{Ingress, IngressFuture, IngressLayer};
+pub use ingress::{Ingress, IngressFuture, IngressLayer, Route};
 pub use oneclock::{DEFAULT_CAP, WithoutOperation};
 pub use problem::{NothingHappened, Problem, ledger_json};
 pub use protocol::{Codec, Protocol};
 pub use retry::{AnswerGivenUp, Replay, Retry, RetryFuture, RetryLayer};
-pub use serve::{Listener, Serve, ServeLimits, Watched, serve};
+pub use serve::{Introduction, Listener, Serve, ServeLimits, Watched, serve};
+#[cfg(feature = "tls")]
+pub use serve::{Tls, TlsIo, TlsPeer, tls};
+/// The TLS that configurations are made with.
+#[cfg(feature = "tls")]
+pub use tokio_rustls::rustls;
 pub use upload::Upload;
 
 #[doc = include_str!("../../../docs/guide/retries.md")]

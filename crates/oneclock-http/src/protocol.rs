@@ -78,10 +78,8 @@ impl Spoken {
         match self.content.unwrap_or(Content::Other) {
             Content::Says(protocol) => protocol,
             Content::MayBeConnect if self.connect => Protocol::ConnectUnary,
-            // Connect's form for calls without side effects has no fields of its own that have to be there.
-            Content::Other if *method == Method::GET && (self.connect || is_connect_query(uri)) => {
-                Protocol::ConnectUnary
-            }
+            // Connect's form for calls without side effects; the fields of its own need not be there.
+            Content::Other if *method == Method::GET && is_connect_query(uri) => Protocol::ConnectUnary,
             Content::MayBeConnect | Content::Other => Protocol::Http,
         }
     }
@@ -107,8 +105,11 @@ impl Content {
     }
 }
 
+/// Such a call has its message and its encoding in the query, always.
 fn is_connect_query(uri: &Uri) -> bool {
-    uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "connect=v1"))
+    let has =
+        |name: &str| uri.query().is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some(name)));
+    has("message") && has("encoding")
 }
 
 // === Protocol ===
@@ -123,7 +124,7 @@ impl Protocol {
         spoken.protocol(&head.method, &head.uri)
     }
 
-    /// Whether a request names a method of a service by its path, so that the path is its route.
+    /// Whether it is another one than plain HTTP.
     pub(crate) fn is_rpc(self) -> bool {
         self != Self::Http
     }
@@ -219,8 +220,11 @@ mod tests {
             let request = Request::get(uri).body(()).expect("a request");
             Spoken::default().protocol(request.method(), request.uri())
         };
-        assert_eq!(of("/shop.Pricing/Price?encoding=json&connect=v1"), Protocol::ConnectUnary);
-        assert_eq!(of("/shop.Pricing/Price?connect=v2"), Protocol::Http);
+        assert_eq!(of("/shop.Pricing/Price?encoding=json&message=%7B%7D&connect=v1"), Protocol::ConnectUnary);
+        assert_eq!(of("/shop.Pricing/Price?connect=v1&encoding=json&message="), Protocol::ConnectUnary);
+        for http in ["/reports?message=hello", "/reports", "/reports?encodings=x&messages=y"] {
+            assert_eq!(of(http), Protocol::Http, "{http}");
+        }
     }
 
     fn message(length: usize) -> Vec<u8> {

@@ -18,7 +18,7 @@ use oneclock::events::{Counting, Event};
 use oneclock::{Operation, clock};
 use oneclock_core::ingress::OnMalformed;
 use oneclock_core::{Policy, Trust};
-use oneclock_http::{BoundedBody, BoxError, CallError, Destination, EgressLayer, IngressLayer, Upload};
+use oneclock_http::{BoundedBody, BoxError, CallError, Destination, EgressLayer, IngressLayer, Route, Upload};
 use tower::{Service, ServiceBuilder, ServiceExt};
 
 type Text = Full<Bytes>;
@@ -453,7 +453,7 @@ mod s2_streams {
             .route("/events", |limits| limits.streaming(ms(1_000), ms(5_000)))
             .build()
             .expect("fits");
-        IngressLayer::new(policy).route_by(|_| Some("/events"))
+        IngressLayer::new(policy).route_by(|_, _| Some(Route::Pattern("/events")))
     }
 
     /// When a stream with a frame each `every` ms ended, and with which error.

@@ -21,7 +21,7 @@ use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Full};
 use oneclock::{Operation, Stopped};
 use oneclock_core::{BoundBy, Outcome, Policy, Reason as Told, Trust};
-use oneclock_http::{CallError, Destination, EgressLayer, IngressLayer, Upload, serve};
+use oneclock_http::{CallError, Destination, EgressLayer, IngressLayer, Route, Upload, serve};
 use oneclock_test::caller::{Caller, H1Outcome, H2Outcome};
 use oneclock_test::{Ended, Probe, ProbeGuard, Reason};
 use serde_json::Value;
@@ -312,7 +312,7 @@ async fn s1_what_the_caller_said_covers_a_declared_stream() {
         .route("/pieces", |limits| limits.streaming(Duration::from_secs(30), Duration::from_secs(60)))
         .build()
         .unwrap();
-    let layer = IngressLayer::new(policy).trust(Trust::Inside);
+    let layer = IngressLayer::new(policy).trust(Trust::Inside).route_by(|_, uri| Some(Route::Method(uri.path())));
     let app = Router::new().route("/pieces", any(of_pieces));
     let app = app.layer(tower::layer::layer_fn(move |inner| layer.layer(OpenBody(inner))));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

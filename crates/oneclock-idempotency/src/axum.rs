@@ -5,7 +5,7 @@ use ::axum::http::request::Parts;
 use ::axum::http::{Extensions, Method};
 use ::axum::response::{IntoResponse, Response};
 use oneclock_core::idempotency::Refusal;
-use oneclock_http::Problem;
+use oneclock_http::{Problem, Protocol};
 use std::time::Duration;
 
 use crate::key::Covered;
@@ -69,8 +69,8 @@ impl<S: Sync> OptionalFromRequestParts<S> for IdempotencyKey {
 impl IntoResponse for NoKey {
     fn into_response(self) -> Response {
         let answer = match self {
-            Self::Missing => refuse::answer(Refusal::KeyMissing, None, Duration::ZERO),
-            Self::NoLayer { .. } => refuse::of_problem(Problem::of(self)),
+            Self::Missing => refuse::answer(Refusal::KeyMissing, None, Duration::ZERO, Protocol::Http),
+            Self::NoLayer { .. } => refuse::of_problem(Problem::of(self), Protocol::Http),
         };
         answer.map(::axum::body::Body::from)
     }

@@ -1,10 +1,11 @@
 //! The body of what the layer answers: whole, handed on from a run piece by piece, or the service's own.
 //!
 //! Decides how much of a run's answer is held to be kept: what is larger goes on to whoever waits, and the record says that
-//! it was given and cannot be given again.
+//! it was given and cannot be given again. Trailers are few, and are held in any case.
 
 use bytes::{Bytes, BytesMut};
-use futures_util::future::poll_fn;
+use futures_util::future::{poll_fn, ready};
+use http::HeaderMap;
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
@@ -22,11 +23,18 @@ const PIECES: usize = 4;
 /// How a run's answer came in.
 pub(crate) enum Collected {
     /// All of it, within the limit.
-    Whole(Bytes),
-    /// It was larger, or had trailers, and was handed on; now it is at its end.
-    HandedOn,
+    Whole(Whole),
+    /// It was larger, and was handed on; now it is at its end, which had these trailers.
+    HandedOn(HeaderMap),
     /// It broke off.
     Broken(BoxError),
+}
+
+/// A body that is there, with its trailers; mostly there are none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Whole {
+    pub(crate) bytes: Bytes,
+    pub(crate) trailers: HeaderMap,
 }
 
 /// A body whose pieces come from a run.
@@ -55,24 +63,28 @@ pub(crate) async fn collect(body: Body, limit: usize, hand_on: impl FnOnce(Body)
     use http_body::Body as _;
     let mut body = pin!(body);
     let mut held = BytesMut::new();
+    let mut trailers = HeaderMap::new();
     let too_much = loop {
         match poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-            None => return Collected::Whole(held.freeze()),
+            None => return Collected::Whole(Whole { bytes: held.freeze(), trailers }),
             Some(Err(error)) => return Collected::Broken(error),
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) if held.len() + data.len() <= limit => held.extend_from_slice(&data),
-                Ok(data) => break Frame::data(data),
-                Err(trailers) => break trailers,
+                Ok(data) => break data,
+                Err(frame) => trailers.extend(frame.into_trailers().unwrap_or_default()),
             },
         }
     };
     let (sender, rest) = mpsc::channel(PIECES);
     hand_on(Pieces { first: Some(held.freeze()), rest }.boxed_unsync());
-    let _ = sender.send(Ok(too_much)).await; // whoever waited may have left: then the rest is only read
+    let _ = sender.send(Ok(Frame::data(too_much))).await; // whoever waited may have left: then the rest is only read
     loop {
         match poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-            None => return Collected::HandedOn,
+            None => return Collected::HandedOn(trailers),
             Some(Ok(frame)) => {
+                if let Some(last) = frame.trailers_ref() {
+                    trailers.extend(last.clone());
+                }
                 let _ = sender.send(Ok(frame)).await;
             }
             Some(Err(error)) => {
@@ -83,6 +95,20 @@ pub(crate) async fn collect(body: Body, limit: usize, hand_on: impl FnOnce(Body)
         }
     }
 }
+
+// === Whole ===
+
+impl From<Whole> for Body {
+    fn from(Whole { bytes, trailers }: Whole) -> Self {
+        if trailers.is_empty() {
+            return whole(bytes);
+        }
+        let body = Full::new(bytes).with_trailers(ready(Some(Ok(trailers))));
+        body.map_err(|never: std::convert::Infallible| match never {}).boxed_unsync()
+    }
+}
+
+// === Pieces ===
 
 impl http_body::Body for Pieces {
     type Data = Bytes;

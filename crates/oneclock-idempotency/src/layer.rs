@@ -32,6 +32,10 @@ use crate::store::Store;
 /// is not passed on by itself: around a whole router, or around `nest_service`, nothing has a matched route, and protection
 /// would be off without a word.
 ///
+/// With tonic's server, or around one of its services: `grpc_layer` (feature `tonic`). A gRPC call is judged by the status in
+/// its trailers, which are kept and replayed, and its route is its path. Connect's unary calls have keys too; its streams, and
+/// gRPC-Web that nobody has translated further out, are refused with one.
+///
 /// Below admission, so that no record is written for what will not run (contract M1); below whatever finds out who asks;
 /// below compression, so that an answer is kept as the service made it. The service below runs on a task of its own, under
 /// [`execution`](IdempotencyBuilder::execution), and not under the caller's deadline (contract M10). Its operation is called
@@ -313,7 +317,7 @@ impl<St: Store> IdempotencyBuilder<St> {
     }
 
     /// How to find the matched route; its pattern is part of the key's scope, and a label. Where none is found the layer's name stands
-    /// for it. With the feature `axum` this is what axum matched.
+    /// for it. With the feature `axum` this is what axum matched. The route of a gRPC call is its path, whatever is found.
     pub fn route_by(mut self, route: fn(&Extensions) -> Option<&str>) -> Self {
         self.route = route;
         self

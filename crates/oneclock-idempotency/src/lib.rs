@@ -35,6 +35,8 @@
 //! # Ok(()) }
 //! ```
 //!
+//! A gRPC call has its key in its metadata, and its trailers are kept with its messages: see [`Idempotency`].
+//!
 //! The rules are those of the contract's section 10 (M1 to M10), decided in `oneclock_core::idempotency`. This is the mode
 //! with leases: the record and the effect live in different places, so that a crash between them leaves an unknown. What can
 //! never be promised is "exactly once"; what is promised is at most once, and that whoever asks learns what is known.
@@ -54,10 +56,13 @@ mod reconcile;
 mod refuse;
 mod request;
 mod resolve;
+mod rpc;
 mod run;
 mod runs;
 mod service;
 mod store;
+#[cfg(feature = "tonic")]
+mod tonic;
 
 pub use answer::Answer;
 #[cfg(feature = "axum")]
@@ -73,8 +78,10 @@ pub use reconcile::{Pass, Probed, Reconciler, ReconcilerBuilder, Unresolved};
 pub use resolve::{NotResolved, Resolution, Resolved, Wanted, find, resolve};
 pub use service::{Once, OnceFuture};
 pub use store::{Found, Kept, Settle, Settled, Store, StoreError, Which};
+#[cfg(feature = "tonic")]
+pub use tonic::{GrpcLayer, GrpcOnce};
 
-/// The guide's examples, so that they compile; one of them is for axum.
-#[cfg(all(doctest, feature = "axum"))]
+/// The guide's examples, so that they compile; one of them is for axum, one for tonic.
+#[cfg(all(doctest, feature = "axum", feature = "tonic"))]
 #[doc = include_str!("../../../docs/guide/idempotency.md")]
 struct Guide;

@@ -15,7 +15,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use oneclock::clock;
 use oneclock_core::idempotency::{Handle, Record, Refusal, State};
-use oneclock_http::Problem;
+use oneclock_http::{Problem, Protocol};
 use serde_json::json;
 use tower_service::Service;
 
@@ -41,11 +41,11 @@ impl<St: Store> Monitor<St> {
     async fn answer(of: Idempotency<St>, head: Parts) -> Response<Bytes> {
         if head.method != Method::GET && head.method != Method::HEAD {
             let problem = Problem::with_status(StatusCode::METHOD_NOT_ALLOWED, "an operation's state is read with GET");
-            let mut response = refuse::of_problem(problem);
+            let mut response = refuse::of_problem(problem, Protocol::Http);
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return response;
         }
-        let nothing = |status, title| refuse::of_problem(Problem::with_status(status, title));
+        let nothing = |status, title| refuse::of_problem(Problem::with_status(status, title), Protocol::Http);
         let segment = head.uri.path().rsplit('/').next().unwrap_or_default();
         let (Some(handle), Some(principal)) = (Handle::parse(segment), (of.0.principal)(&head)) else {
             return nothing(StatusCode::NOT_FOUND, "no such operation");
@@ -60,7 +60,7 @@ impl<St: Store> Monitor<St> {
                 }
                 _ => nothing(StatusCode::NOT_FOUND, "no such operation"),
             },
-            Ok(Err(_)) | Err(_) => refuse::answer(Refusal::StoreUnreachable, None, within),
+            Ok(Err(_)) | Err(_) => refuse::answer(Refusal::StoreUnreachable, None, within, Protocol::Http),
         }
     }
 }

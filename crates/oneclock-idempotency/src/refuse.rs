@@ -1,11 +1,11 @@
 //! The only place where a refusal becomes an answer (contract M7).
 
 use bytes::Bytes;
-use http::header::{LINK, RETRY_AFTER};
+use http::header::LINK;
 use http::{HeaderValue, Response, StatusCode};
 use oneclock_core::idempotency::{Handle, Refusal, Scope, retry_after};
 use oneclock_core::{Outcome, Stage, Trust};
-use oneclock_http::Problem;
+use oneclock_http::{Problem, Protocol};
 use std::time::Duration;
 
 /// Where a caller may ask what became of its operation.
@@ -16,8 +16,17 @@ pub(crate) struct MonitorLink<'a> {
     pub(crate) scope: &'a Scope,
 }
 
+/// In the extensions of an answer: it leaves open what was done, whatever its status.
+#[derive(Clone, Copy)]
+pub(crate) struct LeftOpen;
+
 /// The answer for `refusal`. `detail` is for everybody.
-pub(crate) fn answer(refusal: Refusal, detail: Option<String>, lease_left: Duration) -> Response<Bytes> {
+pub(crate) fn answer(
+    refusal: Refusal,
+    detail: Option<String>,
+    lease_left: Duration,
+    protocol: Protocol,
+) -> Response<Bytes> {
     let status = StatusCode::from_u16(refusal.http_status()).unwrap_or(StatusCode::CONFLICT);
     let problem = Problem::with_status(status, refusal.title()).typed(refusal.as_str(), refusal.grpc_status());
     let problem = problem.with_outcome(match refusal {
@@ -25,19 +34,17 @@ pub(crate) fn answer(refusal: Refusal, detail: Option<String>, lease_left: Durat
         Refusal::AnswerNotKept => Outcome::Applied,
         _ => Outcome::NotSent,
     });
-    let mut response = of_problem(match detail {
+    let problem = match detail {
         Some(detail) => problem.detail(detail),
         None => problem,
-    });
-    if refusal.comes_again() {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after(lease_left)));
-    }
-    response
+    };
+    let wait = Duration::from_secs(retry_after(lease_left));
+    of_problem(if refusal.comes_again() { problem.come_again(wait) } else { problem }, protocol)
 }
 
 /// A problem as for an outsider, and handed on whole to the ingress layer, which writes it anew for whom it trusts.
-pub(crate) fn of_problem(problem: Problem) -> Response<Bytes> {
-    let mut response = problem.to_response(Trust::Outside);
+pub(crate) fn of_problem(problem: Problem, protocol: Protocol) -> Response<Bytes> {
+    let mut response = problem.to_answer(protocol, Trust::Outside);
     response.extensions_mut().insert(problem);
     response
 }

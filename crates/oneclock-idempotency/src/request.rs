@@ -15,18 +15,18 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use oneclock::events::Keyed;
 use oneclock::{Operation, Unfinished, clock};
 use oneclock_core::idempotency::{Claim, Fingerprint, Key, NotAKey, Owner, Refusal, Scope, State, wait};
-use oneclock_core::{Deadline, Outcome, Reason, Stage, Trust};
-use oneclock_http::{BoxError, NothingHappened, Problem};
+use oneclock_core::{Deadline, Outcome, Reason, Stage};
+use oneclock_http::{BoxError, NothingHappened, Problem, Protocol};
 use tokio::sync::{oneshot, watch};
 use tower_service::Service;
 
 use crate::body::{Body, own, whole};
 use crate::layer::Config;
-use crate::refuse::{self, MonitorLink};
+use crate::refuse::{self, LeftOpen, MonitorLink};
 use crate::run::{Run, Work};
 use crate::runs::{Joined, Place, Told};
 use crate::store::{Kept, Store};
-use crate::{fingerprint, names};
+use crate::{fingerprint, names, rpc};
 
 /// The first pause between two looks at a record whose run is somewhere else, and the longest.
 const LOOKS_FIRST: Duration = Duration::from_millis(20);
@@ -38,6 +38,7 @@ pub(crate) struct Asked<St> {
     work: Work,
     scope: Scope,
     print: Fingerprint,
+    protocol: Protocol,
     head: Parts,
     bytes: Bytes,
     operation: Operation,
@@ -60,15 +61,12 @@ pub(crate) fn key_of<St>(config: &Config<St>, head: &Parts) -> Result<Option<Key
     }
 }
 
-fn is_grpc(head: &Parts) -> bool {
-    head.headers.get(http::header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
-}
-
 /// From the request with its key to its answer.
 pub(crate) async fn answer<St, S, B, A>(
     config: Arc<Config<St>>,
     inner: S,
     key: Key,
+    protocol: Protocol,
     request: Request<B>,
 ) -> Response<Body>
 where
@@ -82,31 +80,31 @@ where
     A::Error: Into<BoxError>,
 {
     let (head, body) = request.into_parts();
-    if is_grpc(&head) {
-        // What became of such a call stands in its trailers, which no record keeps: a failure would be kept as an answer.
-        let status = StatusCode::NOT_IMPLEMENTED;
-        let problem =
-            Problem::with_status(status, "idempotency keys are not enforced over gRPC").typed("no_keys_over_grpc", 12);
-        return problem.with_outcome(Outcome::NotSent).to_grpc_response(Trust::Outside).map(whole);
+    let refuse = |problem| refuse::of_problem(problem, protocol).map(whole);
+    if !rpc::has_keys(protocol) {
+        // A failure would be kept as an answer. A key that is not enforced in silence would be worse than none.
+        let title = "what became of a call in this protocol cannot be told from its answer, so it can have no key";
+        let problem = Problem::with_status(StatusCode::NOT_IMPLEMENTED, title).typed("no_keys_in_protocol", 12);
+        return refuse(problem.with_outcome(Outcome::NotSent));
     }
     let Some(principal) = (config.principal)(&head) else {
         let problem = Problem::with_status(StatusCode::UNAUTHORIZED, "an idempotency key needs a known caller");
-        return refuse::of_problem(problem).map(whole);
+        return refuse(problem);
     };
     let bytes = match Limited::new(body, config.limits.request_bytes).collect().await {
         Ok(collected) => collected.to_bytes(),
-        Err(error) => return not_read(error, config.limits.request_bytes).map(whole),
+        Err(error) => return refuse(not_read(error, config.limits.request_bytes)),
     };
-    let route = config.route_of(&head.extensions);
+    let route = config.route_of(protocol, &head);
     let scope = Scope { principal, method: head.method.as_str().to_owned().into(), route, key };
     let operation = Operation::current().unwrap_or_else(|| Operation::begin(config.name.clone(), config.limits.run()));
     let Some(most) = wait(operation.remaining(), config.limits.reserve, config.limits.wait_at_most) else {
         // No record for what would be doomed.
-        return refuse::of_problem(Problem::new(Reason::InsufficientBudget).with_outcome(Outcome::NotSent)).map(whole);
+        return refuse(Problem::new(Reason::InsufficientBudget).with_outcome(Outcome::NotSent));
     };
     let until = Deadline::after(clock::now(), most);
     let print = fingerprint::of(&head, &bytes);
-    Asked { config, work: work_of(inner), scope, print, head, bytes, operation, until }.answered().await
+    Asked { config, work: work_of(inner), scope, print, protocol, head, bytes, operation, until }.answered().await
 }
 
 impl<St: Store> Asked<St> {
@@ -167,6 +165,7 @@ impl<St: Store> Asked<St> {
             config: Arc::clone(config),
             place,
             claim,
+            protocol: self.protocol,
             head: self.head.clone(),
             bytes: self.bytes.clone(),
             work: Arc::clone(&self.work),
@@ -230,15 +229,15 @@ impl<St: Store> Asked<St> {
 
     fn told(&self, told: &Told) -> Response<Body> {
         let refusal = match told {
-            Told::Kept(answer) => match answer.replay() {
+            Told::Kept(answer) => match answer.replay().filter(|_| answer.is_readable_in(self.protocol)) {
                 Some(replay) => {
                     self.config.tell(&self.scope, Keyed::Replayed);
-                    return replay.map(whole);
+                    return replay;
                 }
                 None => Refusal::AnswerNotKept,
             },
             Told::Nothing(answer) => match answer.again() {
-                Some(again) => return again.map(whole),
+                Some(again) => return again,
                 None => Refusal::AnswerNotKept,
             },
             Told::Unknown(doubt) => {
@@ -262,7 +261,7 @@ impl<St: Store> Asked<St> {
 
     fn refused_for(&self, refusal: Refusal, why: Option<&str>, lease_left: Duration) -> Response<Body> {
         self.config.tell(&self.scope, Keyed::Refused(refusal));
-        let answer = refuse::answer(refusal, why.map(str::to_owned), lease_left);
+        let answer = refuse::answer(refusal, why.map(str::to_owned), lease_left, self.protocol);
         let open = matches!(refusal, Refusal::InProgress | Refusal::OutcomeUnknown | Refusal::AnswerNotKept);
         if open { self.link().add_to(answer).map(whole) } else { answer.map(whole) }
     }
@@ -271,19 +270,21 @@ impl<St: Store> Asked<St> {
     fn out_of_time(&self) -> Response<Body> {
         let problem = Problem::new(Reason::Deadline).with_outcome(Outcome::Unknown { stage: Stage::Work });
         let problem = problem.detail("what was begun goes on; the same key gets its answer");
-        self.link().add_to(refuse::of_problem(problem)).map(whole)
+        self.link().add_to(refuse::of_problem(problem, self.protocol)).map(whole)
     }
 
     /// It was not begun, or the caller's operation ended while the work goes on.
     fn ended(&self, problem: Problem) -> Response<Body> {
         let open = matches!(problem.outcome(), Some(Outcome::Unknown { .. }));
-        let answer = refuse::of_problem(problem);
+        let answer = refuse::of_problem(problem, self.protocol);
         if open { self.link().add_to(answer).map(whole) } else { answer.map(whole) }
     }
 
     /// An answer of the run's own that leaves its outcome open says where to ask.
-    fn linked_if_open(&self, answer: Response<Body>) -> Response<Body> {
-        let open = answer.status().is_server_error() && answer.extensions().get::<NothingHappened>().is_none();
+    fn linked_if_open(&self, mut answer: Response<Body>) -> Response<Body> {
+        let said_so = answer.extensions_mut().remove::<LeftOpen>().is_some();
+        let failed = answer.status().is_server_error() && answer.extensions().get::<NothingHappened>().is_none();
+        let open = said_so || failed;
         if open { self.link().add_to(answer) } else { answer }
     }
 
@@ -318,16 +319,16 @@ fn found_told(found: Result<watch::Ref<'_, Option<Told>>, watch::error::RecvErro
     Waited::Told(found.ok().and_then(|told| told.clone()).unwrap_or(Told::Gone))
 }
 
-fn not_read(error: BoxError, most: usize) -> Response<Bytes> {
+fn not_read(error: BoxError, most: usize) -> Problem {
     if error.is::<LengthLimitError>() {
         let problem = Problem::with_status(StatusCode::PAYLOAD_TOO_LARGE, "too large for an idempotency key");
         let detail = format!("a request with a key has at most {most} bytes, since it must be told from another");
-        return refuse::of_problem(problem.detail(detail));
+        return problem.detail(detail);
     }
     // Cut off by the deadline, or a shutdown: that has its own words. Else the caller broke off.
     let problem = Problem::of(error);
-    refuse::of_problem(match problem.reason() {
+    match problem.reason() {
         Some(_) => problem.with_outcome(Outcome::NotSent),
         None => Problem::with_status(StatusCode::BAD_REQUEST, "the request body could not be read"),
-    })
+    }
 }

@@ -13,20 +13,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::request::Parts;
-use http::{Extensions, Request, Response, StatusCode};
+use http::{Extensions, HeaderMap, Request, Response, StatusCode, response};
 use oneclock::events::{Event, Keyed};
 use oneclock::{Operation, Stopped};
-use oneclock_core::idempotency::{Claim, Claimed, Doubt, Fence, Record, Scope, State, Takeover, Verdict, verdict};
+use oneclock_core::idempotency::{Claim, Claimed, Doubt, Fence, Record, Scope, State, Takeover, Verdict};
 use oneclock_core::{Name, Outcome, Stage};
-use oneclock_http::{BoxError, NothingHappened, Problem};
+use oneclock_http::{BoxError, NothingHappened, Problem, Protocol};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::body::{Body, Collected, collect, whole};
+use crate::body::{Body, Collected, Whole, collect, whole};
 use crate::key::Incoming;
 use crate::layer::Config;
+use crate::refuse::{self, LeftOpen};
 use crate::runs::{Place, Told};
 use crate::store::{Found, Settle, Settled, Store, StoreError};
-use crate::{Answer, refuse};
+use crate::{Answer, rpc};
 
 /// The service below, for one request, ready or not.
 pub(crate) type Work = Arc<dyn Fn(Request<Bytes>) -> Working + Send + Sync>;
@@ -37,6 +38,7 @@ pub(crate) struct Run<St> {
     pub(crate) config: Arc<Config<St>>,
     pub(crate) place: Place,
     pub(crate) claim: Claim,
+    pub(crate) protocol: Protocol,
     pub(crate) head: Parts,
     pub(crate) bytes: Bytes,
     pub(crate) work: Work,
@@ -46,8 +48,8 @@ pub(crate) struct Run<St> {
 
 /// What the work came to.
 enum Worked {
-    Answered { response: Response<Bytes> },
-    HandedOn { head: http::response::Parts },
+    Answered { head: response::Parts, body: Whole },
+    HandedOn { head: response::Parts, trailers: HeaderMap },
     Broken { problem: Problem, doubt: Doubt },
     NotBegun(Problem),
     Panicked(Box<dyn std::any::Any + Send>),
@@ -58,7 +60,7 @@ enum Worked {
 impl<St: Store> Run<St> {
     /// From the claim to the record. Runs in the scope of a step that must finish.
     pub(crate) async fn run(self) {
-        let Self { config, place, claim, head, bytes, work, original, permit } = self;
+        let Self { config, place, claim, protocol, head, bytes, work, original, permit } = self;
         let limits = config.limits;
         let claiming = config.store.claim(&place.scope, &claim);
         let claimed = tokio::time::timeout(limits.claim_within, claiming).await;
@@ -96,33 +98,33 @@ impl<St: Store> Run<St> {
         let worked = worked(&config, &place.scope.route, work(request), &mut original).await;
         let mut panic = None;
         let (answer, settle, told) = match worked {
-            Worked::Answered { response } => {
-                let nothing_happened = response.extensions().get::<NothingHappened>().is_some();
-                let verdict = verdict(response.status().as_u16(), nothing_happened);
-                let (status, body) = (response.status(), response.body().clone());
-                let kept = Answer::of(status, response.headers(), &config.replays, Some(body));
+            Worked::Answered { head, body } => {
+                let Whole { bytes, trailers } = &body;
+                let verdict = rpc::verdict(protocol, &head, trailers, Some(bytes), nothing_happened(&head.extensions));
+                let kept = Answer::of(protocol, &head, trailers, &config.replays, Some(bytes.clone()));
+                let answer = Some(Response::from_parts(head, body.into()));
                 match verdict {
-                    Verdict::Keep => (Some(response), Settle::Complete(kept.clone()), Told::Kept(Arc::new(kept))),
-                    Verdict::Nothing => (Some(response), nothing, Told::Nothing(Arc::new(kept))),
-                    Verdict::Doubtful => doubtful(Some(response), Doubt::Failed),
+                    Verdict::Keep => (answer, Settle::Complete(kept.clone()), Told::Kept(Arc::new(kept))),
+                    Verdict::Nothing => (answer, nothing, Told::Nothing(Arc::new(kept))),
+                    Verdict::Doubtful => doubtful(answer, Doubt::Failed),
                 }
             }
-            Worked::HandedOn { head } => {
-                let nothing_happened = head.extensions.get::<NothingHappened>().is_some();
-                let kept = Answer::of(head.status, &head.headers, &config.replays, None);
-                match verdict(head.status.as_u16(), nothing_happened) {
+            Worked::HandedOn { head, trailers } => {
+                let verdict = rpc::verdict(protocol, &head, &trailers, None, nothing_happened(&head.extensions));
+                let kept = Answer::of(protocol, &head, &trailers, &config.replays, None);
+                match verdict {
                     Verdict::Keep => (None, Settle::Complete(kept.clone()), Told::Kept(Arc::new(kept))),
                     Verdict::Nothing => (None, nothing, Told::Nothing(Arc::new(kept))),
                     Verdict::Doubtful => doubtful(None, Doubt::Failed),
                 }
             }
-            Worked::Broken { problem, doubt } => doubtful(Some(refuse::of_problem(problem)), doubt),
-            Worked::NotBegun(problem) => (Some(refuse::of_problem(problem)), nothing, Told::Gone),
+            Worked::Broken { problem, doubt } => doubtful(Some(problem_in(protocol, problem)), doubt),
+            Worked::NotBegun(problem) => (Some(problem_in(protocol, problem)), nothing, Told::Gone),
             Worked::Panicked(payload) => {
                 panic = Some(payload);
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
                 let problem = Problem::with_status(status, "this service failed").typed("internal", 13);
-                doubtful(Some(refuse::of_problem(problem)), Doubt::Panicked)
+                doubtful(Some(problem_in(protocol, problem)), Doubt::Panicked)
             }
         };
         match (answer, original) {
@@ -131,7 +133,7 @@ impl<St: Store> Run<St> {
                 recorded(&config, &place, fence, settle, told, |told| match told {
                     // Of another run, or of a probe: there is one answer for a key, and it is not this one.
                     Some(_) => drop(original),
-                    None => drop(original.send(answer.map(whole))),
+                    None => drop(original.send(answer)),
                 })
                 .await;
             }
@@ -147,17 +149,40 @@ impl<St: Store> Run<St> {
 
 /// An outcome that proves nothing. The answer says so too: what its problem knows is a part's outcome, and the record's is the
 /// whole's.
-fn doubtful(mut answer: Option<Response<Bytes>>, doubt: Doubt) -> (Option<Response<Bytes>>, Settle, Told) {
-    if let Some(extensions) = answer.as_mut().map(Response::extensions_mut)
-        && let Some(problem) = extensions.remove::<Problem>()
-    {
-        let stage = match problem.outcome() {
-            Some(Outcome::Unknown { stage }) => stage,
-            _ => Stage::Work,
-        };
-        extensions.insert(problem.with_outcome(Outcome::Unknown { stage }));
+fn doubtful(mut answer: Option<Response<Body>>, doubt: Doubt) -> (Option<Response<Body>>, Settle, Told) {
+    if let Some(extensions) = answer.as_mut().map(Response::extensions_mut) {
+        extensions.insert(LeftOpen);
+        if let Some(problem) = said(extensions) {
+            let stage = match problem.outcome() {
+                Some(Outcome::Unknown { stage }) => stage,
+                _ => Stage::Work,
+            };
+            extensions.insert(problem.with_outcome(Outcome::Unknown { stage }));
+        }
     }
     (answer, Settle::Doubt(doubt), Told::Unknown(doubt))
+}
+
+/// The problem that an answer stands for, taken out of it.
+fn said(extensions: &mut Extensions) -> Option<Problem> {
+    #[cfg(feature = "tonic")]
+    if let Some(problem) = crate::tonic::take_problem(extensions) {
+        return Some(problem);
+    }
+    extensions.remove::<Problem>()
+}
+
+/// The handler's word that it did nothing (contract M4).
+fn nothing_happened(extensions: &Extensions) -> bool {
+    #[cfg(feature = "tonic")]
+    if crate::tonic::nothing_happened(extensions) {
+        return true;
+    }
+    extensions.get::<NothingHappened>().is_some()
+}
+
+fn problem_in(protocol: Protocol, problem: Problem) -> Response<Body> {
+    refuse::of_problem(problem, protocol).map(whole)
 }
 
 /// The work, within its own bound; never a panic.
@@ -177,8 +202,8 @@ async fn worked<St>(
             }
         });
         match collected.await {
-            Collected::Whole(bytes) => Ok(Worked::Answered { response: Response::from_parts(head, bytes) }),
-            Collected::HandedOn => Ok(Worked::HandedOn { head }),
+            Collected::Whole(body) => Ok(Worked::Answered { head, body }),
+            Collected::HandedOn(trailers) => Ok(Worked::HandedOn { head, trailers }),
             Collected::Broken(error) => Err(error),
         }
     };
@@ -293,9 +318,14 @@ fn standing(record: Record, answer: Option<Answer>, said: &Told) -> Told {
 // === Config ===
 
 impl<St> Config<St> {
-    /// The matched route, or the layer's name.
-    pub(crate) fn route_of(&self, extensions: &Extensions) -> Name {
-        (self.route)(extensions).map_or_else(|| self.name.clone(), |route| route.to_owned().into())
+    /// The matched route, or the layer's name. The path of a gRPC call names its method, where a router has one pattern for
+    /// all of a service.
+    pub(crate) fn route_of(&self, protocol: Protocol, head: &Parts) -> Name {
+        let route = match protocol {
+            Protocol::Grpc => Some(head.uri.path()),
+            _ => (self.route)(&head.extensions),
+        };
+        route.map_or_else(|| self.name.clone(), |route| route.to_owned().into())
     }
 
     pub(crate) fn tell(&self, scope: &Scope, what: Keyed) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use oneclock::events::Keyed;
-use oneclock_http::BoxError;
+use oneclock_http::{BoxError, Protocol};
 use tower_service::Service;
 
 use crate::body::{Body, own, whole};
@@ -57,17 +57,20 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut head, body) = request.into_parts();
+        let protocol = Protocol::of(&head);
         let has_keys = self.config.methods.contains(&head.method);
         let key = if has_keys { request::key_of(&self.config, &head) } else { Ok(None) };
         if has_keys {
             head.extensions.insert(Covered);
         }
+        if let Err((refusal, _)) = &key {
+            self.config.tell_route(&self.config.route_of(protocol, &head), Keyed::Refused(*refusal));
+        }
         let request = Request::from_parts(head, body);
         let mut inner = self.inner.clone();
         OnceFuture(match key {
             Err((refusal, why)) => {
-                self.config.tell_route(&self.config.route_of(request.extensions()), Keyed::Refused(refusal));
-                let answer = refuse::answer(refusal, why.map(|why| why.to_string()), Duration::ZERO);
+                let answer = refuse::answer(refusal, why.map(|why| why.to_string()), Duration::ZERO, protocol);
                 Box::pin(async move { Ok(answer.map(whole)) })
             }
             Ok(None) => Box::pin(async move {
@@ -75,7 +78,7 @@ where
                 Ok(inner.call(request).await?.map(own))
             }),
             Ok(Some(key)) => {
-                let answer = request::answer(Arc::clone(&self.config), inner, key, request);
+                let answer = request::answer(Arc::clone(&self.config), inner, key, protocol, request);
                 Box::pin(async move { Ok(answer.await) })
             }
         })

@@ -1,4 +1,5 @@
-//! All I/O is in memory, so time is paused: a lease of minutes lapses at once, and nothing here waits for real.
+//! All I/O is in memory, so time is paused: a lease of minutes lapses at once, and nothing here waits for real. Only
+//! `grpc::calls` are over sockets, which wait for events.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests: a panic is how they fail
 
@@ -16,6 +17,9 @@ mod build;
 mod duplicates;
 #[path = "main/failures.rs"]
 mod failures;
+#[cfg(feature = "tonic")]
+#[path = "main/grpc/mod.rs"]
+mod grpc;
 #[path = "main/ingress.rs"]
 mod ingress;
 #[path = "main/leaving.rs"]

@@ -56,6 +56,7 @@
 
 mod bound;
 pub mod caller;
+pub mod grpc;
 mod leak;
 pub mod peer;
 mod probe;

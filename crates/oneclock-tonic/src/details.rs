@@ -7,13 +7,39 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
+use prost::Message;
 use tonic::metadata::{BinaryMetadataValue, MetadataMap};
 
 use crate::fields::DETAILS;
 
-const RETRY_INFO: &[u8] = b"google.rpc.RetryInfo";
-const ERROR_INFO: &[u8] = b"google.rpc.ErrorInfo";
-const DOMAIN: &[u8] = b"oneclock";
+/// `google.rpc.Status`.
+#[derive(Clone, PartialEq, Message)]
+struct RpcStatus {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Any>,
+}
+
+/// `google.protobuf.Any`.
+#[derive(Clone, PartialEq, Message)]
+struct Any {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+/// As much of `google.rpc.ErrorInfo` as tells whose it is.
+#[derive(Clone, PartialEq, Message)]
+struct ErrorInfo {
+    #[prost(string, tag = "2")]
+    domain: String,
+}
+
+const DOMAIN: &str = "oneclock";
 
 /// Details as they were sent.
 #[derive(Debug, Default)]
@@ -57,89 +83,51 @@ struct Kept {
     ours: bool,
 }
 
-/// What may go on of a `google.rpc.Status`, whose details are field 3. From where it cannot be read it stays as it is: nobody
-/// else can read it either.
-fn kept(status: &[u8]) -> Kept {
-    let mut kept = Vec::with_capacity(status.len());
-    let mut next = status;
-    while !next.is_empty() {
-        let Some((field, len)) = field(next) else {
-            kept.extend_from_slice(next);
-            break;
-        };
-        let (this, rest) = next.split_at(len);
-        if field == 3 && contains(this, ERROR_INFO) && contains(this, DOMAIN) {
-            return Kept { rest: Vec::new(), ours: true };
-        }
-        if field != 3 || !contains(this, RETRY_INFO) {
-            kept.extend_from_slice(this);
-        }
-        next = rest;
+/// What may go on of a `google.rpc.Status`. What cannot be read stays as it is: nobody else can read it either.
+fn kept(bytes: &[u8]) -> Kept {
+    let as_it_is = || Kept { rest: bytes.to_vec(), ours: false };
+    let Ok(mut status) = RpcStatus::decode(bytes) else { return as_it_is() };
+    if status.details.iter().any(Any::is_ours) {
+        return Kept { rest: Vec::new(), ours: true };
     }
-    Kept { rest: kept, ours: false }
+    let before = status.details.len();
+    status.details.retain(|any| !any.is("google.rpc.RetryInfo"));
+    if status.details.len() == before { as_it_is() } else { Kept { rest: status.encode_to_vec(), ours: false } }
 }
 
-fn contains(bytes: &[u8], what: &[u8]) -> bool {
-    bytes.windows(what.len()).any(|window| window == what)
-}
-
-/// The number of the protobuf field that `bytes` begin with, and the length of all of it.
-fn field(bytes: &[u8]) -> Option<(u64, usize)> {
-    let (key, at) = varint(bytes)?;
-    let after = bytes.get(at..)?;
-    let len = match key & 7 {
-        0 => varint(after)?.1,
-        1 => 8,
-        2 => {
-            let (len, at) = varint(after)?;
-            at.checked_add(usize::try_from(len).ok()?)?
-        }
-        5 => 4,
-        _ => return None,
-    };
-    let len = at.checked_add(len)?;
-    (len <= bytes.len()).then_some((key >> 3, len))
-}
-
-fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
-    let mut value = 0;
-    for (at, byte) in bytes.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7F) << (7 * at).min(63);
-        if byte & 0x80 == 0 {
-            return Some((value, at + 1));
-        }
+impl Any {
+    fn is(&self, name: &str) -> bool {
+        self.type_url.rsplit('/').next() == Some(name)
     }
-    None
+
+    fn is_ours(&self) -> bool {
+        self.is("google.rpc.ErrorInfo") && ErrorInfo::decode(&*self.value).is_ok_and(|info| info.domain == DOMAIN)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn any(kind: &str, value: &str) -> Vec<u8> {
-        let kind = format!("type.googleapis.com/{kind}");
-        let mut any = vec![0x0A, u8::try_from(kind.len()).unwrap()];
-        any.extend(kind.as_bytes());
-        any.extend([0x12, u8::try_from(value.len()).unwrap()]);
-        any.extend(value.as_bytes());
-        let mut field = vec![0x1A, u8::try_from(any.len()).unwrap()];
-        field.extend(any);
-        field
+    fn any(kind: &str, value: impl Into<Vec<u8>>) -> Any {
+        Any { type_url: format!("type.googleapis.com/{kind}"), value: value.into() }
     }
 
-    fn status(details: &[Vec<u8>]) -> Vec<u8> {
-        let mut status = vec![0x08, 14, 0x12, 2, b'n', b'o'];
-        status.extend(details.concat());
-        status
+    fn info(domain: &str) -> Any {
+        any("google.rpc.ErrorInfo", ErrorInfo { domain: domain.into() }.encode_to_vec())
+    }
+
+    fn status(details: &[Any]) -> Vec<u8> {
+        RpcStatus { code: 14, message: "no".into(), details: details.to_vec() }.encode_to_vec()
     }
 
     #[test]
     fn what_is_about_the_one_call_goes_and_the_rest_stays() {
-        let theirs = [any("google.rpc.BadRequest", "cart"), any("google.rpc.ErrorInfo", "shop.example")];
+        let theirs = [any("google.rpc.BadRequest", "cart"), info("shop.example")];
         let again = any("google.rpc.RetryInfo", "\u{8}\u{1}");
         let of_the_application = kept(&status(&[theirs[0].clone(), again.clone(), theirs[1].clone()]));
         assert_eq!((of_the_application.rest, of_the_application.ours), (status(&theirs), false));
-        let ours = any("google.rpc.ErrorInfo", "SHED oneclock");
+        let ours = info("oneclock");
         let of_ours = kept(&status(&[ours, again, any("google.rpc.DebugInfo", "the ledger")]));
         assert_eq!((of_ours.rest, of_ours.ours), (Vec::new(), true));
     }

@@ -11,11 +11,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use oneclock::{NotBegun, Stopped, WhyNot};
+use oneclock_core::effect::{self, Seen};
 use oneclock_core::{Outcome, Reason, Stage, Trust};
 use oneclock_http::{AnswerGivenUp, BodyCutOff, BoxError, CallError, Problem, is_refused_stream};
 use tonic::metadata::AsciiMetadataValue;
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
 
+use crate::details::Details;
 use crate::fields::{MESSAGE, STATUS};
 
 /// The status of any error, for handlers: what [`Problem::of`] makes of it, kept as the status's source.
@@ -53,10 +55,7 @@ pub fn status(error: impl Into<BoxError>) -> Status {
 pub fn problem(status: &Status) -> Problem {
     let said = format!("{:?}: {}", status.code(), status.message());
     match (answered(status), status.source()) {
-        (Some(answered), _) => {
-            let problem = Part::of_failure(status.code()).problem().with_outcome(answered.outcome);
-            problem.insight(format!("{said} ({answered})"))
-        }
+        (Some(answered), _) => answered.problem(),
         (None, Some(ours)) if outcome(status).is_some() => Problem::of_error(ours),
         _ => Part::of_failure(status.code()).problem().insight(said),
     }
@@ -134,6 +133,7 @@ pub struct Answered {
     /// The details as they were sent: a `google.rpc.Status`, or empty.
     pub details: Bytes,
     pub(crate) by_a_layer: bool, // its words are those of a layer like ours, and tell of its insides
+    problem: Problem,            // what whoever made the call may say of it
 }
 
 /// What a status says of a part of the work, as a mark on it: the one thing that gets through tonic into the trailers of a
@@ -206,6 +206,19 @@ pub(crate) fn of_a_body(error: BoxError) -> Status {
         Some(reason) => Part::Reason(reason).mark(of_error(code(reason), Arc::from(error))),
         None => Status::from_error(error), // what tonic itself would say of it
     }
+}
+
+/// The same for messages on their way up to a handler. tonic takes `CANCELLED` there for the proper end of a stream, and an
+/// upload that broke off must never look whole (contract X3).
+pub(crate) fn of_an_upload(error: BoxError) -> Status {
+    let status = of_a_body(error);
+    if status.code() != Code::Cancelled {
+        return status;
+    }
+    let mut broke_off =
+        Status::new(Code::Unknown, format!("the messages of the caller broke off: {}", status.message()));
+    broke_off.set_source(Arc::new(status));
+    broke_off
 }
 
 fn of_error(code: Code, error: Arc<dyn StdError + Send + Sync>) -> Status {
@@ -284,6 +297,26 @@ pub(crate) fn find<'e, E: StdError + 'static>(mut error: &'e (dyn StdError + 'st
 // === Answered ===
 
 impl Answered {
+    /// What the far side said with this code and message.
+    pub(crate) fn new(
+        code: Code,
+        message: &str,
+        reason: Option<Reason>,
+        gave_up: Option<AnswerGivenUp>,
+        details: Details,
+    ) -> Self {
+        let seen = Seen::GrpcAnswer { status: u8::try_from(i32::from(code)).unwrap_or(u8::MAX), reason };
+        let outcome = effect::outcome(seen, false);
+        let problem = Part::of_failure(code).problem().with_outcome(outcome);
+        let problem = problem.insight(format!("answered {code:?}: {message}"));
+        Self { reason, outcome, gave_up, details: details.bytes, by_a_layer: details.ours, problem }
+    }
+
+    /// That a call was answered so, for the caller of whoever made it.
+    pub(crate) fn problem(&self) -> Problem {
+        self.problem.clone()
+    }
+
     /// What the caller of whoever passes the status on is told: nothing but that a call failed, if the words are those of a
     /// layer like ours, and otherwise those of the far side, which the handler chose to make its own.
     pub(crate) fn part(&self, code: Code) -> Option<Part> {
@@ -304,7 +337,12 @@ impl fmt::Display for Answered {
     }
 }
 
-impl StdError for Answered {}
+/// Its source is a [`Problem`], so that whoever answers in HTTP says that a call failed, and not that the service did.
+impl StdError for Answered {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.problem)
+    }
+}
 
 // === Part ===
 

@@ -14,6 +14,8 @@ use oneclock_core::{Name, Refused, Trust};
 
 use super::Client;
 use super::head::Base;
+use super::tls::{self, Tls};
+use crate::body::BoxError;
 use crate::destination::{Destination, DestinationBuilder};
 
 /// Builds a [`Client`].
@@ -23,17 +25,27 @@ pub struct ClientBuilder {
     name: Name,
     destination: DestinationBuilder,
     uri: Result<Uri, http::Error>,
+    tls: tls::Given,
     settings: Settings,
 }
 
 /// What the pool holds at most.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
-    pub(super) http2: bool,
+    pub(super) offers: Offers,
     pub(super) max_connections: usize,
     pub(super) max_streams: usize,
     pub(super) max_idle: usize,
     pub(super) idle_timeout: Duration,
+}
+
+/// Which protocols a destination may be spoken to in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Offers {
+    Http1,
+    Http2,
+    /// Whichever the two agree on in the TLS handshake (ALPN).
+    Either,
 }
 
 /// These settings make no client.
@@ -56,12 +68,47 @@ pub enum NotAClient {
         client: Name,
     },
     /// The scheme is none that this client speaks.
-    #[error("client {client}: scheme {scheme} is not spoken; this client speaks http, put TLS in front of it")]
+    #[error("client {client}: scheme {scheme} is not spoken; write http or https")]
     Scheme {
         /// The client's name.
         client: Name,
         /// The scheme.
         scheme: Scheme,
+    },
+    /// The URI says `https`, and this program was built without TLS.
+    #[error("client {client}: its uri says https, which needs the feature `tls` of oneclock-http; it is off")]
+    NoTls {
+        /// The client's name.
+        client: Name,
+    },
+    /// A TLS configuration is given, and the URI says `http`: it would secure nothing.
+    #[error("client {client}: it is given a TLS configuration, but its uri says http; write https")]
+    TlsUnused {
+        /// The client's name.
+        client: Name,
+    },
+    /// The URI's host can be in no certificate.
+    #[error("client {client}: {host} is neither a DNS name nor an address, so no certificate can be for it")]
+    ServerName {
+        /// The client's name.
+        client: Name,
+        /// The host.
+        host: String,
+    },
+    /// The TLS configuration offers protocols (ALPN), but none that this client would speak.
+    #[error("client {client}: its TLS configuration offers (ALPN) none of the protocols that this client speaks")]
+    Alpn {
+        /// The client's name.
+        client: Name,
+    },
+    /// There can be no TLS configuration.
+    #[error("client {client}: it cannot be given TLS")]
+    Tls {
+        /// The client's name.
+        client: Name,
+        /// Why not.
+        #[source]
+        source: BoxError,
     },
     /// The URI carries a user or a query, which no call would send.
     #[error("client {client}: its uri carries a user or a query, which no call would send; leave it out")]
@@ -101,7 +148,7 @@ pub enum NotAClient {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            http2: false,
+            offers: Offers::Http1,
             max_connections: 64,
             max_streams: 100,
             max_idle: 16,
@@ -119,7 +166,8 @@ impl ClientBuilder {
         U::Error: Into<http::Error>,
     {
         let destination = Destination::named(name.clone());
-        Self { name, destination, uri: uri.try_into().map_err(Into::into), settings: Settings::default() }
+        let uri = uri.try_into().map_err(Into::into);
+        Self { name, destination, uri, tls: None, settings: Settings::default() }
     }
 
     /// The most that one call may spend. Without a cap: what its operation leaves, and
@@ -209,9 +257,38 @@ impl ClientBuilder {
         self
     }
 
-    /// Speaks HTTP/2 from the first byte ("prior knowledge"), over one connection. HTTP/1.1 unless said so.
+    /// Speaks HTTP/2, over one connection, and nothing else: over `http` from the first byte ("prior knowledge"), over
+    /// `https` only where the far side agrees to it (ALPN); else the call fails, not sent.
+    ///
+    /// Unless said so, `http` means HTTP/1.1, and over `https` the far side chooses between the two.
     pub fn http2_only(mut self) -> Self {
-        self.settings.http2 = true;
+        self.settings.offers = Offers::Http2;
+        self
+    }
+
+    /// How connections to an `https` URI are secured: other roots, a certificate of our own, other versions.
+    ///
+    /// Without it the far side's certificate has to come from one of Mozilla's roots, as they were when this program was
+    /// built. What `alpn_protocols` says is kept, as far as this client speaks it; left empty it is filled in. A call
+    /// whose handshake fails is [`HandshakeFailed`](crate::HandshakeFailed).
+    ///
+    /// ```
+    /// # fn private_ca() -> oneclock_http::rustls::pki_types::CertificateDer<'static> {
+    /// #     rcgen::generate_simple_self_signed(["inventory".to_owned()]).unwrap().cert.into()
+    /// # }
+    /// # fn f() -> Result<(), Box<dyn std::error::Error>> {
+    /// use oneclock_http::rustls::{ClientConfig, RootCertStore};
+    ///
+    /// let mut roots = RootCertStore::empty();
+    /// roots.add(private_ca())?;
+    /// let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    /// let inventory = oneclock_http::Client::builder("inventory", "https://inventory:8443").tls(config).build()?;
+    /// # Ok(()) }
+    /// # f().unwrap();
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, config: impl Into<std::sync::Arc<tokio_rustls::rustls::ClientConfig>>) -> Self {
+        self.tls = Some(config.into());
         self
     }
 
@@ -220,9 +297,9 @@ impl ClientBuilder {
     /// # Errors
     /// [`NotAClient`], if the URI or a limit is of no use.
     pub fn build(self) -> Result<Client, NotAClient> {
-        let Self { name: client, destination, uri, settings } = self;
+        let Self { name: client, destination, uri, tls, mut settings } = self;
         let uri = uri.map_err(|source| NotAClient::NotAUri { client: client.clone(), source })?;
-        let base = base(&client, uri)?;
+        let base = base(&client, uri, tls, &mut settings)?;
         if settings.max_connections == 0 {
             return Err(NotAClient::Zero { client, setting: "max_connections" });
         }
@@ -237,12 +314,13 @@ impl ClientBuilder {
     }
 }
 
-fn base(client: &Name, uri: Uri) -> Result<Base, NotAClient> {
+fn base(client: &Name, uri: Uri, given: tls::Given, settings: &mut Settings) -> Result<Base, NotAClient> {
     let parts = uri.into_parts();
     let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
         return Err(NotAClient::NoHost { client: client.clone() });
     };
-    if scheme != Scheme::HTTP {
+    let secured = scheme == Scheme::HTTPS;
+    if !secured && scheme != Scheme::HTTP {
         return Err(NotAClient::Scheme { client: client.clone(), scheme });
     }
     let path = parts.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
@@ -253,19 +331,35 @@ fn base(client: &Name, uri: Uri) -> Result<Base, NotAClient> {
     if host.is_empty() {
         return Err(NotAClient::NoHost { client: client.clone() });
     }
-    let (host, port) = (host.into(), authority.port_u16().unwrap_or(80));
+    let tls = match (secured, given) {
+        (false, None) => None,
+        (false, Some(_)) => return Err(NotAClient::TlsUnused { client: client.clone() }),
+        (true, given) => {
+            if settings.offers == Offers::Http1 {
+                settings.offers = Offers::Either;
+            }
+            Some(Tls::new(client, host, given, settings.offers)?)
+        }
+    };
+    let default_port = default_port(&scheme);
+    let (host, port) = (host.into(), authority.port_u16().unwrap_or(default_port));
     Ok(Base {
         scheme,
         host,
         port,
-        authority: without_default_port(authority),
+        tls,
+        authority: without_port(authority, default_port),
         path: path.path().trim_end_matches('/').into(),
     })
 }
 
+pub(super) fn default_port(scheme: &Scheme) -> u16 {
+    if *scheme == Scheme::HTTPS { 443 } else { 80 }
+}
+
 /// `http://inventory:80` is `inventory` in a `host` field.
-fn without_default_port(authority: Authority) -> Authority {
-    match authority.as_str().strip_suffix(":80").and_then(|host| Authority::try_from(host).ok()) {
+fn without_port(authority: Authority, port: u16) -> Authority {
+    match authority.as_str().strip_suffix(&format!(":{port}")).and_then(|host| Authority::try_from(host).ok()) {
         Some(shorter) => shorter,
         None => authority,
     }
@@ -289,10 +383,7 @@ mod tests {
             "inventory:80",
             "client inventory: its uri names no scheme and host; write it like http://inventory:8080",
         );
-        refuses(
-            "https://inventory",
-            "client inventory: scheme https is not spoken; this client speaks http, put TLS in front of it",
-        );
+        refuses("ftp://inventory", "client inventory: scheme ftp is not spoken; write http or https");
         let too_much = "client inventory: its uri carries a user or a query, which no call would send; leave it out";
         refuses("http://tom:secret@inventory", too_much);
         refuses("http://inventory/?a=1", too_much);

@@ -6,7 +6,10 @@
 
 use http::header::{self, HeaderMap, HeaderName};
 use http::uri::{Authority, InvalidUri, PathAndQuery, Scheme};
-use http::{HeaderValue, Method, Uri, Version, request};
+use http::{HeaderValue, Method, Request, Uri, Version, request};
+
+use super::builder::default_port;
+use super::tls::Tls;
 
 /// Where the destination is.
 #[derive(Debug)]
@@ -16,6 +19,7 @@ pub(super) struct Base {
     pub(super) host: Box<str>,
     pub(super) port: u16,
     pub(super) path: Box<str>, // without its last slash
+    pub(super) tls: Option<Tls>,
 }
 
 /// A request that this client does not send. Nothing left.
@@ -84,32 +88,48 @@ impl Base {
             None => PathAndQuery::try_from(format!("{}{path}", self.path))?,
         };
         strip(&mut head.headers, true);
+        (head.uri, head.version) = self.written(path, &mut head.headers, http2);
+        Ok(())
+    }
+
+    /// Makes what [`address`](Self::address) made for one protocol fit for the other.
+    pub(super) fn address_again<B>(&self, request: &mut Request<B>, http2: bool) {
+        let target = std::mem::take(request.uri_mut()).into_parts();
+        let path = target.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        if let Some(authority) = target.authority
+            && let Ok(host) = HeaderValue::from_str(authority.as_str())
+        {
+            request.headers_mut().insert(header::HOST, host);
+        }
+        let (uri, version) = self.written(path, request.headers_mut(), http2);
+        *request.uri_mut() = uri;
+        *request.version_mut() = version;
+    }
+
+    fn written(&self, path: PathAndQuery, headers: &mut HeaderMap, http2: bool) -> (Uri, Version) {
         if http2 {
-            let authority = head.headers.remove(header::HOST);
+            let authority = headers.remove(header::HOST);
             let authority = authority.and_then(|host| Authority::try_from(host.as_bytes()).ok());
             let mut parts = http::uri::Parts::default();
             parts.scheme = Some(self.scheme.clone());
             parts.authority = Some(authority.unwrap_or_else(|| self.authority.clone()));
             parts.path_and_query = Some(path.clone());
             // All three are there, so this cannot fail; if it did, origin form is what is left.
-            head.uri = Uri::from_parts(parts).unwrap_or_else(|_| Uri::from(path));
-            head.version = Version::HTTP_2;
+            (Uri::from_parts(parts).unwrap_or_else(|_| Uri::from(path)), Version::HTTP_2)
         } else {
-            if !head.headers.contains_key(header::HOST)
+            if !headers.contains_key(header::HOST)
                 && let Ok(host) = HeaderValue::from_str(self.authority.as_str())
             {
-                head.headers.insert(header::HOST, host);
+                headers.insert(header::HOST, host);
             }
-            head.uri = Uri::from(path);
-            head.version = Version::HTTP_11;
+            (Uri::from(path), Version::HTTP_11)
         }
-        Ok(())
     }
 
     fn is(&self, authority: &Authority) -> bool {
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
         host.eq_ignore_ascii_case(&self.host)
-            && authority.port_u16().unwrap_or(80) == self.port
+            && authority.port_u16().unwrap_or_else(|| default_port(&self.scheme)) == self.port
             && !authority.as_str().contains('@')
     }
 }
@@ -142,7 +162,6 @@ pub(super) fn strip(headers: &mut HeaderMap, request: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::Request;
 
     fn base(path: &str) -> Base {
         Base {
@@ -151,6 +170,7 @@ mod tests {
             host: "inventory".into(),
             port: 8080,
             path: path.into(),
+            tls: None,
         }
     }
 
@@ -173,6 +193,29 @@ mod tests {
         goes("/v1", "/stock", "/v1/stock", "http://inventory:8080/v1/stock");
         goes("/v1", "http://inventory:8080/v2/x", "/v2/x", "http://inventory:8080/v2/x");
         goes("", "//elsewhere/x", "//elsewhere/x", "http://inventory:8080//elsewhere/x");
+    }
+
+    #[test]
+    fn a_head_for_one_protocol_can_be_made_one_for_the_other() {
+        for (own_host, authority) in [(None, "inventory:8080"), (Some("stock"), "stock")] {
+            let mut builder = Request::builder().uri("/stock?id=7");
+            if let Some(host) = own_host {
+                builder = builder.header("host", host);
+            }
+            let (mut head, ()) = builder.body(()).expect("a request").into_parts();
+            base("/v1").address(&mut head, false).expect("a path");
+            let mut request = Request::from_parts(head, ());
+            for http2 in [true, true, false, false, true] {
+                base("/v1").address_again(&mut request, http2);
+                let (uri, host) = (request.uri().to_string(), request.headers().get("host"));
+                match request.version() {
+                    Version::HTTP_2 => assert_eq!(uri, format!("http://{authority}/v1/stock?id=7")),
+                    _ => assert_eq!(uri, "/v1/stock?id=7"),
+                }
+                assert_eq!(host.map(HeaderValue::as_bytes), (!http2).then_some(authority.as_bytes()));
+                assert_eq!(request.version() == Version::HTTP_2, http2);
+            }
+        }
     }
 
     #[test]

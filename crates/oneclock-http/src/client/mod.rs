@@ -3,13 +3,14 @@
 //! Decides the order of one call: begin it from its operation, wait for a turn, take a kept connection or open one, and
 //! only then, right before the head is handed over, write how much is left (contract E4). Each step is a stage in the
 //! ledger, spends the same budget and is cut off by it (invariant I4). What the answer or the failure means is
-//! [`Destination`]'s decision. Deliberately absent: redirects, TLS. A call is tried again
-//! only by the policy of its destination; hyper does not do it on its own.
+//! [`Destination`]'s decision. Deliberately absent: redirects. A call is tried again only by the
+//! policy of its destination; hyper does not do it on its own.
 //!
 //! | when | what happens | outcome |
 //! |---|---|---|
 //! | too little time, or addressed to somebody else | no call | not sent |
-//! | waiting for a turn, resolving, connecting | cut off at the deadline | not sent |
+//! | waiting for a turn, resolving, connecting, TLS | cut off at the deadline | not sent |
+//! | the far side is not who it should be (TLS) | an error that says why | not sent |
 //! | a kept connection turns out to be closed, and hyper gives the request back | once more, on a fresh one | - |
 //! | `REFUSED_STREAM`, or `GOAWAY` below our stream | an error | rejected |
 //! | sending, waiting for the head | HTTP/2: reset with CANCEL; HTTP/1.1: closed | unknown |
@@ -17,7 +18,12 @@
 //!
 //! # Differences from reqwest and hyper-util's legacy client
 //! Those fix the header fields of a request before they look for a connection, so the far side is told of time that
-//! waiting and connecting have already spent. Here it is told what is left when the head leaves.
+//! waiting, connecting and TLS have already spent. Here it is told what is left when the head leaves.
+//!
+//! # TLS
+//! With the feature `tls`, `https` in the URI means it; a [configuration](ClientBuilder::tls) of one's own is for other
+//! roots than the web's and for a certificate of the client. Which protocol is spoken is agreed in the handshake (ALPN):
+//! the first connection finds out, while the other calls wait for what it finds, and a later one may find differently.
 
 mod builder;
 mod collect;
@@ -25,6 +31,14 @@ mod connect;
 mod head;
 mod pool;
 mod service;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "tls_off.rs"]
+mod tls;
+#[cfg(all(test, feature = "tls"))] // tests are run with all features, and this one is part of what they judge
+#[allow(dead_code)]
+mod tls_off;
 mod upload;
 
 use std::fmt;
@@ -35,7 +49,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
-use http::{Extensions, Method, Request, Response};
+use http::{Extensions, Method, Request, Response, Version};
 use http_body::Body;
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
@@ -43,12 +57,12 @@ use oneclock::{Call, Ended, NotBegun, Operation};
 use oneclock_core::effect::Seen;
 use oneclock_core::retry::Attempt;
 use oneclock_core::{Name, Outcome, Stage};
-use tokio::net::TcpStream;
 
 use crate::body::{BoundedBody, BoxError};
 use crate::destination::Destination;
 use crate::error::{CallError, seen_in};
 use crate::retry;
+use connect::Io;
 use head::Base;
 use pool::{Exchanged, Line, NoStream, Pool, Stream, Turn};
 use upload::{Lease, Progress, Sending};
@@ -57,6 +71,8 @@ pub use builder::{ClientBuilder, NotAClient};
 pub use collect::{NotCollected, NotSuccessful, collect, collect_json, successful};
 pub use head::NotARequest;
 pub use service::ClientFuture;
+#[cfg(feature = "tls")]
+pub use tls::HandshakeFailed;
 pub use upload::Received;
 
 /// What a [`Client`] answers: a body that ends at the call's deadline, however slowly it comes (contract X1).
@@ -271,7 +287,7 @@ impl Inner {
             Ok(request) => request.into_parts(),
             Err(refused) => return Err(self.destination.failed(call, Seen::RefusedHere, refused)),
         };
-        if let Err(refused) = self.base.address(&mut head, self.pool.http2()) {
+        if let Err(refused) = self.base.address(&mut head, self.pool.shares()) {
             return Err(self.destination.failed(call, Seen::RefusedHere, refused));
         }
         let method = head.method.clone();
@@ -307,6 +323,9 @@ impl Inner {
         let mut kept_may_do = true;
         loop {
             let taken = self.take(call, kept_may_do).await?;
+            if taken.is_http2() != (request.version() == Version::HTTP_2) {
+                self.base.address_again(&mut request, taken.is_http2()); // nobody knew, or it was agreed differently
+            }
             self.destination.write_deadline(call, request.headers_mut())?;
             call.enter(Stage::Send);
             let reused = taken.is_reused();
@@ -374,16 +393,21 @@ impl Inner {
     /// A connection for this call: a kept one, or a fresh one.
     async fn take(&self, call: &mut Call, kept_may_do: bool) -> Result<Taken, Fault> {
         call.enter(Stage::Pool);
-        let mut turn = call.run(self.pool.turn()).await?;
-        if !self.pool.http2() {
-            if kept_may_do && let Some(line) = self.pool.idle() {
-                return Ok(Taken::Line(line, turn));
-            }
-            let io = self.open(call).await?;
-            let line = call.run(self.pool.line(io)).await?.map_err(Fault::no_connection)?;
-            return Ok(Taken::Line(line, turn));
-        }
+        let mut turn = call.run(self.pool.turn(self.pool.shares())).await?;
         loop {
+            let shares = self.pool.shares();
+            if !self.pool.is_turn(&turn, shares) {
+                drop(turn); // what is spoken was found out meanwhile
+                turn = call.run(self.pool.turn(shares)).await?;
+                continue;
+            }
+            if !shares {
+                if kept_may_do && let Some(line) = self.pool.idle() {
+                    return Ok(Taken::Line(line, turn));
+                }
+                let io = self.open(call).await?;
+                return self.taken(call, io, turn).await;
+            }
             turn = match self.pool.stream(turn) {
                 Ok(stream) => return Ok(Taken::Stream(stream)),
                 Err((NoStream::Full(freed), turn)) => {
@@ -392,11 +416,10 @@ impl Inner {
                 }
                 Err((NoStream::NotConnected, turn)) => {
                     let _opening = call.run(self.pool.opening.lock()).await?;
-                    // Whoever held it before us may have opened one.
-                    if !self.pool.is_connected() {
+                    // Whoever held it before us may have opened one, or found that none is shared.
+                    if self.pool.shares() && !self.pool.is_connected() {
                         let io = self.open(call).await?;
-                        let stream = call.run(self.pool.share(io, turn)).await?.map_err(Fault::no_connection)?;
-                        return Ok(Taken::Stream(stream));
+                        return self.taken(call, io, turn).await;
                     }
                     turn
                 }
@@ -404,8 +427,8 @@ impl Inner {
         }
     }
 
-    /// Resolves and connects.
-    async fn open(&self, call: &mut Call) -> Result<TokioIo<TcpStream>, Fault> {
+    /// Resolves, connects, secures.
+    async fn open(&self, call: &mut Call) -> Result<Io, Fault> {
         let addresses = match connect::literal(&self.base) {
             Some(addresses) => addresses,
             None => {
@@ -415,13 +438,42 @@ impl Inner {
         };
         call.enter(Stage::Connect);
         let within = call.remaining();
-        call.run(connect::connect(&self.base, addresses, within)).await?.map_err(Fault::no_connection)
+        let io = call.run(connect::connect(&self.base, addresses, within)).await?.map_err(Fault::no_connection)?;
+        let Some(tls) = &self.base.tls else { return Ok(Io::Plain(io)) };
+        call.enter(Stage::Tls);
+        call.run(tls.secure(io)).await?.map(Io::Secured).map_err(Fault::no_connection)
+    }
+
+    /// Speaks over `io` what its two sides agreed on, else what is offered.
+    async fn taken(&self, call: &mut Call, io: Io, mut turn: Turn) -> Result<Taken, Fault> {
+        let shares = match io.agreed_on_http2() {
+            Some(http2) => {
+                self.pool.agreed(http2);
+                http2
+            }
+            None => self.pool.shares(),
+        };
+        if !self.pool.is_turn(&turn, shares) {
+            drop(turn);
+            turn = call.run(self.pool.turn(shares)).await?;
+        }
+        let io = TokioIo::new(io);
+        if shares {
+            let stream = call.run(self.pool.share(io, turn)).await?.map_err(Fault::no_connection)?;
+            return Ok(Taken::Stream(stream));
+        }
+        let line = call.run(self.pool.line(io)).await?.map_err(Fault::no_connection)?;
+        Ok(Taken::Line(line, turn))
     }
 }
 
 // === Taken ===
 
 impl Taken {
+    fn is_http2(&self) -> bool {
+        matches!(self, Self::Stream(_))
+    }
+
     fn is_reused(&self) -> bool {
         match self {
             Self::Line(line, _) => line.reused,

@@ -14,7 +14,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -24,20 +24,20 @@ use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::TokioIo;
 use oneclock::clock;
 use oneclock_core::{Deadline, Tick};
-use tokio::net::TcpStream;
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use super::builder::Settings;
+use super::builder::{Offers, Settings};
+use super::connect;
 use super::upload::Sending;
 
 /// How long a connection that is given up may take to say goodbye, and one whose answer is past its deadline to settle.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-type Io = TokioIo<TcpStream>;
+type Io = TokioIo<connect::Io>;
 type Http2 = std::pin::Pin<Box<http2::Connection<Io, Sending, Tasks>>>;
 
 /// What a connection made of a request.
@@ -46,8 +46,11 @@ pub(super) type Exchanged = Result<http::Response<Incoming>, TrySendError<http::
 /// The connections of one destination.
 pub(super) struct Pool {
     settings: Settings,
-    turns: Arc<Semaphore>,
-    /// Held by whoever opens the one connection of HTTP/2.
+    /// For calls over HTTP/1.1, and for calls over HTTP/2.
+    turns: [Arc<Semaphore>; 2],
+    /// What the two sides agreed on last, where they are free to: [`NOBODY_KNOWS`], or what is offered.
+    agreed: AtomicU8,
+    /// Held by whoever opens the one connection of HTTP/2, or the first one, which tells what is spoken.
     pub(super) opening: tokio::sync::Mutex<()>,
     kept: Mutex<Kept>,
 }
@@ -58,6 +61,10 @@ struct Kept {
     shared: Option<Arc<Shared>>,
     ids: u64,
 }
+
+const NOBODY_KNOWS: u8 = 0;
+const HTTP1: u8 = 1;
+const HTTP2: u8 = 2;
 
 /// The right to one call at a time.
 pub(super) type Turn = OwnedSemaphorePermit;
@@ -124,22 +131,45 @@ pub(super) struct Tasks {
 
 impl Pool {
     pub(super) fn new(settings: Settings) -> Arc<Self> {
-        let turns = if settings.http2 { settings.max_streams } else { settings.max_connections };
+        let turns = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        let agreed = match settings.offers {
+            Offers::Http1 => HTTP1,
+            Offers::Http2 => HTTP2,
+            Offers::Either => NOBODY_KNOWS,
+        };
         Arc::new(Self {
+            turns: [turns(settings.max_connections), turns(settings.max_streams)],
+            agreed: AtomicU8::new(agreed),
             settings,
-            turns: Arc::new(Semaphore::new(turns.min(Semaphore::MAX_PERMITS))),
             opening: tokio::sync::Mutex::new(()),
             kept: Mutex::default(),
         })
     }
 
-    pub(super) fn http2(&self) -> bool {
-        self.settings.http2
+    /// Whether calls share one connection: over HTTP/2, and for as long as nobody knows whether that is spoken, so that
+    /// one connection finds out.
+    pub(super) fn shares(&self) -> bool {
+        self.agreed.load(Ordering::Acquire) != HTTP1
+    }
+
+    /// What was found on a connection of which nobody knew.
+    pub(super) fn agreed(&self, http2: bool) {
+        self.agreed.store(if http2 { HTTP2 } else { HTTP1 }, Ordering::Release);
+    }
+
+    fn turns(&self, shared: bool) -> &Arc<Semaphore> {
+        let [http1, http2] = &self.turns;
+        if shared { http2 } else { http1 }
+    }
+
+    /// Whether `turn` is one among calls that share one connection, or that do not.
+    pub(super) fn is_turn(&self, turn: &Turn, shared: bool) -> bool {
+        Arc::ptr_eq(turn.semaphore(), self.turns(shared))
     }
 
     /// Waits for a turn, first come, first served.
-    pub(super) async fn turn(&self) -> Turn {
-        match Arc::clone(&self.turns).acquire_owned().await {
+    pub(super) async fn turn(&self, shared: bool) -> Turn {
+        match Arc::clone(self.turns(shared)).acquire_owned().await {
             Ok(turn) => turn,
             // Nobody closes the semaphore. Were it closed, waiting would be the safe side: the deadline ends it.
             Err(_closed) => std::future::pending().await,
@@ -289,7 +319,7 @@ impl Pool {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
-            .field("turns", &self.turns.available_permits())
+            .field("turns", &self.turns(self.shares()).available_permits())
             .field("idle", &self.kept().idle.len())
             .finish_non_exhaustive()
     }
@@ -506,13 +536,15 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
     use oneclock_test::{Protocol, peer};
+    use tokio::net::TcpStream;
 
     /// A pool with one connection of HTTP/2 and `streams` streams on it, which is as many as the peer allows.
     async fn full(streams: usize) -> (Arc<Pool>, Vec<Stream>) {
         let peer = peer::stall(Protocol::Http2).expect("a peer");
-        let pool = Pool::new(Settings { http2: true, ..Settings::default() });
-        let io = TokioIo::new(TcpStream::connect(peer.addr()).await.expect("a connection"));
-        let turn = pool.turn().await;
+        let pool = Pool::new(Settings { offers: Offers::Http2, ..Settings::default() });
+        let io = connect::Io::Plain(TcpStream::connect(peer.addr()).await.expect("a connection"));
+        let io = TokioIo::new(io);
+        let turn = pool.turn(true).await;
         let mut taken = vec![pool.share(io, turn).await.expect("a handshake")];
         room(&taken).allows(streams);
         while taken.len() < streams {
@@ -522,7 +554,7 @@ mod tests {
     }
 
     fn stream(pool: &Pool) -> Result<Stream, NoStream> {
-        let turn = Arc::clone(&pool.turns).try_acquire_owned().expect("a turn");
+        let turn = Arc::clone(pool.turns(true)).try_acquire_owned().expect("a turn");
         pool.stream(turn).map_err(|(why, _)| why)
     }
 

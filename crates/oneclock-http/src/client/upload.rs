@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 
 use super::pool::Stream;
 use crate::body::BoxError;
+use crate::end_upload::Cut;
 
 /// The body of a request on its way out.
 pub(super) struct Sending {
@@ -29,9 +30,8 @@ pub(super) struct Sending {
 #[derive(Default)]
 pub(super) struct Progress {
     over: AtomicBool,
-    abandoned: AtomicBool,
-    sender: AtomicWaker,
     waiter: AtomicWaker,
+    cut: Cut,
 }
 
 /// The body of an answer as it comes from the connection. Dropped before its end, it cuts the exchange off: over HTTP/2
@@ -75,9 +75,8 @@ impl Body for Sending {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        this.progress.sender.register(cx.waker());
-        if this.progress.abandoned.load(Ordering::Acquire) {
-            return Poll::Ready(Some(Err(h2::Error::from(h2::Reason::CANCEL).into())));
+        if let Poll::Ready(cancelled) = this.progress.cut.poll(cx) {
+            return Poll::Ready(Some(Err(cancelled)));
         }
         let polled = Pin::new(&mut this.body).poll_frame(cx);
         if matches!(polled, Poll::Ready(None)) || (polled.is_ready() && this.body.is_end_stream()) {
@@ -121,11 +120,6 @@ impl Progress {
         self.over.store(true, Ordering::Release);
         self.waiter.wake();
     }
-
-    fn abandon(&self) {
-        self.abandoned.store(true, Ordering::Release);
-        self.sender.wake();
-    }
 }
 
 // === Received ===
@@ -160,7 +154,7 @@ impl Drop for Lease {
         if self.progress.is_over() {
             return;
         }
-        self.progress.abandon();
+        self.progress.cut.now();
         // An upload that is stuck in flow control is not polled and cannot notice. Its connection takes no new calls,
         // and goes when the calls that are on it are over, which their deadlines bound.
         if let Some(stream) = &self.stream {

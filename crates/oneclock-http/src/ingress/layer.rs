@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Extensions;
+use http::{Extensions, Uri};
 use oneclock::Shutdown;
 use oneclock::events::Observer;
 use oneclock_core::wire::Conventions;
@@ -28,10 +28,34 @@ pub(super) struct Config {
     pub(super) policy: Policy,
     pub(super) fields: Fields,
     pub(super) trust: Option<Trust>,
-    pub(super) route: Option<fn(&Extensions) -> Option<&str>>,
+    pub(super) route: Option<FindRoute>,
     pub(super) platform: Option<Arc<dyn Fn() -> Option<Duration> + Send + Sync>>,
     pub(super) shutdown: Option<Shutdown>,
     pub(super) observer: Option<Arc<dyn Observer>>,
+}
+
+/// How to find what a request was matched to.
+type FindRoute = for<'r> fn(&'r Extensions, &'r Uri) -> Option<Route<'r>>;
+
+/// What a request was matched to: the name by which a policy knows its limits.
+///
+/// Which it is depends on the service that answers, never on what the request claims to speak: nobody may choose their own
+/// limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route<'r> {
+    /// A router's pattern: `/orders/{id}`.
+    Pattern(&'r str),
+    /// The path of a remote procedure: `/shop.Pricing/Price`. Limits for the method count, else those for its service
+    /// (`/shop.Pricing`).
+    Method(&'r str),
+    /// A router's pattern under which a service of remote procedures may be mounted, and the path. Limits for the pattern
+    /// count, else it is as with [`Route::Method`].
+    Mounted {
+        /// `/shop.Pricing/{*rest}`
+        pattern: &'r str,
+        /// `/shop.Pricing/Price`
+        path: &'r str,
+    },
 }
 
 // === IngressLayer ===
@@ -64,9 +88,10 @@ impl IngressLayer {
         self
     }
 
-    /// How to find the matched route in a request's extensions. `oneclock-axum` sets it.
+    /// How to find what a request was matched to, in its extensions and its target. `oneclock-axum` and `oneclock-tonic` set
+    /// it.
     #[must_use]
-    pub fn route_by(mut self, route: fn(&Extensions) -> Option<&str>) -> Self {
+    pub fn route_by(mut self, route: for<'r> fn(&'r Extensions, &'r Uri) -> Option<Route<'r>>) -> Self {
         self.config().route = Some(route);
         self
     }

@@ -40,5 +40,5 @@ mod layer;
 mod service;
 
 pub use future::IngressFuture;
-pub use layer::IngressLayer;
+pub use layer::{IngressLayer, Route};
 pub use service::Ingress;

@@ -14,7 +14,7 @@ use oneclock_core::{Deadline, Name, Reason};
 use tower_service::Service;
 
 use super::future::{Answering, IngressFuture, Queued, Work};
-use super::layer::Config;
+use super::layer::{Config, Route};
 use crate::Arrival;
 use crate::body::{BoundedBody, BoxError};
 use crate::problem::Problem;
@@ -58,15 +58,17 @@ where
         let shutdown = arrival.map(|arrival| &arrival.shutdown).or(config.shutdown.as_ref());
 
         let said = config.fields.read(request.method(), request.uri(), request.headers(), trust);
-        let limits = if said.protocol.is_rpc() {
-            config.policy.limits_of_method(request.uri().path())
-        } else {
-            config.policy.limits(config.route.and_then(|route| route(request.extensions())))
+        let limits = match config.route.and_then(|route| route(request.extensions(), request.uri())) {
+            Some(Route::Pattern(pattern)) => config.policy.limits(Some(pattern)),
+            Some(Route::Method(path)) => config.policy.limits_of_method(path),
+            Some(Route::Mounted { pattern, path }) => config.policy.limits_of_mounted(pattern, path),
+            None => config.policy.limits(None),
         };
         let platform = config.platform.as_ref().and_then(|limit| limit()).map(|left| Deadline::after(now, left));
         let bodiless = *request.method() == Method::HEAD;
         let answering = Answering { trust, protocol: said.protocol, coverage: limits.coverage(), bodiless };
-        let decision = limits.decide(&Arriving { reading: said.reading, trust, arrived, now, platform });
+        let rpc = said.protocol.is_rpc();
+        let decision = limits.decide(&Arriving { reading: said.reading, rpc, trust, arrived, now, platform });
 
         let accepted = match decision {
             Decision::Accepted(accepted) => accepted,

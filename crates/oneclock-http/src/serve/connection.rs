@@ -5,6 +5,7 @@
 //! stream tasks are gone before this returns.
 
 use std::future::{Future, poll_fn};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -88,9 +89,13 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let Admitted { io, peer, place } = admitted;
+    let Admitted { mut io, peer, place } = admitted;
     let limits = &terms.limits;
-    let link = Arc::new(Link::new(terms.trust, peer, terms.shutdown.clone()));
+    if let Err(why) = agree::<L>(&mut io, &terms).await {
+        tracing::debug!(?peer, error = %why, "no connection");
+        return;
+    }
+    let link = Arc::new(Link::new(terms.trust, L::introduce(&io), peer, terms.shutdown.clone()));
     let mut left = pin!(L::peer_left(&io, terms.half_close));
     let mut peer_left = false;
 
@@ -159,6 +164,26 @@ where
     over.tell(peer);
     drop(served);
     streams.end().await;
+}
+
+/// What comes before the first head (TLS), under its own limit. A server that is shutting down begins nothing.
+async fn agree<L: Listener>(io: &mut L::Io, terms: &Terms) -> io::Result<()> {
+    let mut handshake = pin!(L::handshake(io));
+    // Most have none: they need no timer.
+    if let Poll::Ready(agreed) = poll_fn(|cx| Poll::Ready(handshake.as_mut().poll(cx))).await {
+        return agreed;
+    }
+    let limit = terms.limits.handshake;
+    let end = Deadline::after(clock::now(), limit);
+    tokio::select! {
+        biased;
+        agreed = handshake => agreed,
+        () = terms.shutdown.signalled() => Err(io::Error::other("the server is shutting down")),
+        () = sleep_until(clock::instant(end)) => {
+            let why = format!("no handshake within {limit:?} (limit: handshake)");
+            Err(io::Error::new(io::ErrorKind::TimedOut, why))
+        }
+    }
 }
 
 fn protocols(limits: &ServeLimits, half_close: bool, spawner: Spawner) -> auto::Builder<Spawner> {

@@ -16,6 +16,10 @@ pub struct ServeLimits {
     /// An upgraded connection counts for as long as its handler keeps it. Default 10 000, at least 1.
     pub max_connections: usize,
 
+    /// How long a peer may take to agree with us before its first head (TLS). Each handshake takes one of the places of
+    /// `max_connections`, so that there are no more of them; the time of the head begins after it. Default 10 s.
+    pub handshake: Duration,
+
     /// How long a request's head may take from its first byte, and the first byte of a connection from its acceptance.
     /// HTTP/2: the connection's preface; a head that stops halfway is ended by the ping below. Default 10 s.
     pub header_read_timeout: Duration,
@@ -56,6 +60,7 @@ impl Default for ServeLimits {
     fn default() -> Self {
         Self {
             max_connections: 10_000,
+            handshake: Duration::from_secs(10),
             header_read_timeout: Duration::from_secs(10),
             idle: Duration::from_secs(75),
             write_progress: Duration::from_secs(30),

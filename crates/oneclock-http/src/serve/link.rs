@@ -6,9 +6,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
+use http::Extensions;
 use oneclock::{Shutdown, clock};
 use oneclock_core::{Tick, Trust};
 
+use super::listener::Introduction;
 use crate::arrival::Arrival;
 
 /// The facts of one connection.
@@ -16,6 +18,7 @@ use crate::arrival::Arrival;
 pub(super) struct Link {
     trust: Trust,
     peer: Option<SocketAddr>,
+    extensions: Extensions,
     pub(super) shutdown: Shutdown,
     in_flight: AtomicUsize,
     idle_since: AtomicU64, // nanoseconds of a tick
@@ -53,11 +56,13 @@ pub(super) struct InFlight(Arc<Link>);
 // === Link ===
 
 impl Link {
-    pub(super) fn new(trust: Trust, peer: Option<SocketAddr>, shutdown: Shutdown) -> Self {
+    /// `trust` is what peers of its listener get that prove nothing else.
+    pub(super) fn new(trust: Trust, introduced: Introduction, peer: Option<SocketAddr>, shutdown: Shutdown) -> Self {
         let now = clock::now().as_nanos();
         Self {
-            trust,
+            trust: introduced.trust.unwrap_or(trust),
             peer,
+            extensions: introduced.extensions,
             shutdown,
             in_flight: AtomicUsize::new(0),
             idle_since: AtomicU64::new(now),
@@ -79,6 +84,13 @@ impl Link {
         self.head_since.store(0, Ordering::Relaxed);
         self.may_be_sending.set(has_body);
         (Arrival::new(at, self.trust, self.peer, self.shutdown.clone()), InFlight(Arc::clone(self)))
+    }
+
+    /// What is known of the peer, into the extensions of its request.
+    pub(super) fn introduce(&self, request: &mut Extensions) {
+        if !self.extensions.is_empty() {
+            request.extend(self.extensions.clone());
+        }
     }
 
     /// Bytes were read that may be the beginning of a head.

@@ -11,12 +11,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use http::Extensions;
+use oneclock_core::Trust;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Gives connections to [`serve`](crate::serve). For sockets of your own (in memory, simulated) two items are enough; for
-/// what wraps a socket of ours (TLS), hand the other two on: `<TcpListener as Listener>::peer_left(io.get_ref(), …)`.
+/// what wraps a socket of ours, hand the others on: `<TcpListener as Listener>::peer_left(io.get_ref(), …)`.
 ///
 /// ```
 /// # use std::{io, net::SocketAddr}; use tokio::io::DuplexStream; use tokio::sync::mpsc;
@@ -45,6 +47,27 @@ pub trait Listener: Send + 'static {
     /// Must be cancel-safe: `serve` drops the future whenever something else happens, and asks again.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, Option<SocketAddr>)>> + Send;
 
+    /// Agrees with the peer on what has to be agreed before its first head: a TLS handshake. Nothing, unless implemented.
+    ///
+    /// It runs in the connection's own task, while further ones are accepted, within
+    /// [`ServeLimits::handshake`](crate::ServeLimits::handshake).
+    ///
+    /// # Errors
+    /// Any; the connection is dropped.
+    ///
+    /// # Cancel safety
+    /// Dropped only with its connection.
+    fn handshake(io: &mut Self::Io) -> impl Future<Output = io::Result<()>> + Send {
+        let _ = io;
+        std::future::ready(Ok(()))
+    }
+
+    /// What is known of the peer after the [handshake](Self::handshake). Nothing, unless implemented.
+    fn introduce(io: &Self::Io) -> Introduction {
+        let _ = io;
+        Introduction::default()
+    }
+
     /// Returns once the peer has left, whatever lies unread before that. With `half_close` only a reset is leaving.
     /// Never, unless implemented: what is written to it or read from it tells, later.
     ///
@@ -63,6 +86,30 @@ pub trait Listener: Send + 'static {
     fn reset(io: &Self::Io) {
         let _ = io;
     }
+}
+
+/// What a [`Listener`] knows of one peer, for every request of its connection.
+///
+/// ```
+/// # use {oneclock_core::Trust, oneclock_http::Introduction};
+/// # #[derive(Clone)] struct Uid(u32);
+/// // A Unix socket whose peers are told apart by their user.
+/// fn of(uid: Uid) -> Introduction {
+///     let mut introduction = Introduction::default();
+///     introduction.trust = Some(if uid.0 == 0 { Trust::Inside } else { Trust::Outside });
+///     introduction.extensions.insert(uid);
+///     introduction
+/// }
+/// # of(Uid(7));
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Introduction {
+    /// How far it is trusted: because it proved who it is, not because it says so (contract C2). Without it, as the
+    /// listener's peers are: [`Serve::trust`](crate::Serve::trust).
+    pub trust: Option<Trust>,
+    /// Put into the extensions of each request.
+    pub extensions: Extensions,
 }
 
 /// A socket that can be watched while it is read and written.

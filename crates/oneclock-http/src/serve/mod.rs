@@ -19,9 +19,8 @@
 //! service.rs     its requests and answers
 //! link.rs        what those parts know of each other
 //! listener.rs    where connections come from
+//! tls.rs         a listener around another one, with the feature `tls`
 //! ```
-//!
-//! TLS is deliberately absent: put it into a [`Listener`] of your own.
 
 mod accept;
 mod connection;
@@ -30,6 +29,8 @@ mod link;
 mod listener;
 mod service;
 mod streams;
+#[cfg(feature = "tls")]
+mod tls;
 mod wire;
 
 use std::fmt;
@@ -48,7 +49,9 @@ use oneclock_core::Trust;
 use tower_service::Service;
 
 pub use limits::ServeLimits;
-pub use listener::{Listener, Watched};
+pub use listener::{Introduction, Listener, Watched};
+#[cfg(feature = "tls")]
+pub use tls::{Tls, TlsIo, TlsPeer, tls};
 
 use self::accept::Stop;
 use self::connection::Terms;
@@ -125,7 +128,8 @@ where
 // === Serve ===
 
 impl<L, S> Serve<L, S> {
-    /// Whether the peers of this listener belong to us (contract C2). Default: [`Trust::Outside`].
+    /// Whether the peers of this listener belong to us (contract C2). Default: [`Trust::Outside`]. A listener that knows who
+    /// a peer is may decide otherwise for it: [`Introduction::trust`].
     pub fn trust(mut self, trust: Trust) -> Self {
         self.trust = trust;
         self
@@ -140,6 +144,12 @@ impl<L, S> Serve<L, S> {
     /// [`ServeLimits::max_connections`].
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.limits.max_connections = connections;
+        self
+    }
+
+    /// [`ServeLimits::handshake`].
+    pub fn handshake(mut self, limit: Duration) -> Self {
+        self.limits.handshake = limit;
         self
     }
 

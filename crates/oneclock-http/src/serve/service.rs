@@ -62,6 +62,7 @@ where
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let (arrival, in_flight) = self.link.arrived(!request.body().is_end_stream());
         request.extensions_mut().insert(arrival);
+        self.link.introduce(request.extensions_mut());
         let http2 = request.version() == Version::HTTP_2;
         let service = self.service.clone();
         Answering { service, request: Some(request), answer: None, in_flight: Some(in_flight), http2 }

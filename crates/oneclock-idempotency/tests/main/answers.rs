@@ -195,14 +195,37 @@ async fn the_handler_gets_the_request_as_it_came() {
     assert_eq!(send_within(&layer, &shop, ms(500), post("k", r#"{"cents":499}"#)).await.body, r#"{"cents":499}"#);
 }
 
-/// What became of a gRPC call stands in its trailers. A key that were not enforced in silence would be worse than none.
+/// A service whose answers end with trailers.
+#[derive(Clone)]
+struct Trails;
+
+impl tower::Service<Request<Full<Bytes>>> for Trails {
+    type Response = Response<oneclock_idempotency::Body>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Full<Bytes>>) -> Self::Future {
+        let value = || "1".parse().unwrap();
+        let trailers = [("etag", value()), ("x-sum", value())].map(|(name, value)| (name.parse().unwrap(), value));
+        let trailers = std::future::ready(Some(Ok(trailers.into_iter().collect())));
+        let body = Full::from("receipt").with_trailers(trailers).map_err(|never: Infallible| match never {});
+        std::future::ready(Ok(Response::new(body.boxed_unsync())))
+    }
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_grpc_call_with_a_key_is_refused_before_anything_runs() {
-    let (layer, _) = layer(MemoryStore::with_clock(paused_wall), |l| l);
-    let shop = Shop::that_takes(ms(1));
-    let mut request = post("tap-7", "{}");
-    request.headers_mut().insert("content-type", "application/grpc+proto".parse().unwrap());
-    let response = layer.layer(shop.clone()).oneshot(request).await.unwrap();
-    assert_eq!((response.status().as_u16(), &response.headers()["grpc-status"]), (200, &http::HeaderValue::from(12)));
-    assert_eq!(shop.begun(), 0);
+async fn m7_trailers_are_replayed_by_the_same_list_as_headers() {
+    let (layer, _) = layer(store(), |l| l);
+    for (replayed, want) in [(false, vec!["etag", "x-sum"]), (true, vec!["etag"])] {
+        let answer = layer.layer(Trails).oneshot(post("k", "{}")).await.unwrap();
+        assert_eq!(answer.headers().contains_key("idempotent-replayed"), replayed);
+        let body = answer.into_body().collect().await.unwrap();
+        let trailers = body.trailers().cloned().unwrap();
+        assert_eq!(trailers.keys().map(http::HeaderName::as_str).collect::<Vec<_>>(), want);
+        assert_eq!(body.to_bytes(), "receipt");
+    }
 }

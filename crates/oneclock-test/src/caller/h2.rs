@@ -192,6 +192,28 @@ impl H2Caller {
         request
     }
 
+    /// A unary call of gRPC to `/package.Service/Method`, with this message. What it was answered is in
+    /// [`H2Outcome::Complete`]: the status in the trailers, or in the head where there is nothing else;
+    /// [`grpc::messages`](crate::grpc::messages) reads the body.
+    ///
+    /// ```
+    /// use oneclock_test::caller::{Caller, H2Outcome};
+    /// use oneclock_test::{grpc, peer};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = peer::grpc::slow(std::time::Duration::ZERO)?; // yours, in its place
+    /// let caller = Caller::h2(service.addr()).connect().await?;
+    /// let call = caller.grpc("/shop.Pricing/Price", "cart 7").header("grpc-timeout", "800m").send().await?;
+    /// let H2Outcome::Complete { body, trailers, .. } = call.answer().await else { panic!("no answer") };
+    /// assert_eq!(grpc::messages(&body).unwrap(), ["late"]);
+    /// assert_eq!(trailers.unwrap()["grpc-status"], "0");
+    /// # Ok(()) }
+    /// ```
+    pub fn grpc(&self, method: impl Into<String>, message: impl AsRef<[u8]>) -> H2Request<'_> {
+        self.post(method, crate::grpc::framed(message))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+    }
+
     /// A request with any method.
     pub fn method(&self, method: Method, target: impl Into<String>) -> H2Request<'_> {
         H2Request {

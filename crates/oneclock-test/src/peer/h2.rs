@@ -1,4 +1,4 @@
-//! The fixtures over HTTP/2, on the `h2` crate.
+//! The fixtures over HTTP/2, on the `h2` crate; over gRPC, which is that with messages in frames and a status behind.
 //!
 //! A connection and its streams are polled by one task, streams first. So what a stream has queued is on the wire before
 //! that stream is polled again, which is what lets it reset itself *after* its head and not instead of it.
@@ -11,13 +11,14 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
-use http::{Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use tokio::net::TcpStream;
 
-use super::{Arrived, Leaving, Script, Seen, StreamResetAt, leaving_by};
+use super::{Arrived, Leaving, Script, Seen, Speaks, StreamResetAt, leaving_by};
 use crate::bound::patiently;
+use crate::grpc;
 
-pub(super) async fn serve(socket: TcpStream, script: Script, seen: &Seen) -> Result<(), h2::Error> {
+pub(super) async fn serve(socket: TcpStream, script: Script, speaks: Speaks, seen: &Seen) -> Result<(), h2::Error> {
     socket.set_nodelay(true).map_err(|_| Reason::CONNECT_ERROR)?;
     let mut connection = h2::server::handshake(socket).await?;
     let mut streams = FuturesUnordered::new();
@@ -26,7 +27,7 @@ pub(super) async fn serve(socket: TcpStream, script: Script, seen: &Seen) -> Res
             biased;
             Some(()) = streams.next(), if !streams.is_empty() => {}
             accepted = connection.accept() => match accepted {
-                Some(Ok((request, respond))) => streams.push(stream(request, respond, script, seen)),
+                Some(Ok((request, respond))) => streams.push(stream(request, respond, script, speaks, seen)),
                 Some(Err(_)) | None => break,
             },
         }
@@ -38,18 +39,25 @@ pub(super) async fn serve(socket: TcpStream, script: Script, seen: &Seen) -> Res
 }
 
 /// One request, until it is answered, reset, or its caller has left.
-async fn stream(request: Request<RecvStream>, respond: SendResponse<Bytes>, script: Script, seen: &Seen) {
+async fn stream(
+    request: Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+    script: Script,
+    speaks: Speaks,
+    seen: &Seen,
+) {
     let (head, body) = request.into_parts();
     let target = head.uri.path_and_query().map_or_else(String::new, ToString::to_string);
     let arrived = Arrived::new(head.method, target, head.headers);
     seen.requests.add(arrived.clone());
-    if let Err(how) = answer(script, &arrived, body, respond, seen).await {
+    if let Err(how) = answer(script, speaks, &arrived, body, respond, seen).await {
         seen.leaving(how);
     }
 }
 
 async fn answer(
     script: Script,
+    speaks: Speaks,
     arrived: &Arrived,
     mut body: RecvStream,
     mut respond: SendResponse<Bytes>,
@@ -74,6 +82,7 @@ async fn answer(
 
     let response = Response::builder().status(200);
     let response = match script {
+        _ if speaks == Speaks::Grpc => response.header("content-type", "application/grpc"),
         Script::StallAfterHead => response.header("content-length", 1024),
         Script::Echo => response.header("content-type", "application/json"),
         _ => response,
@@ -85,11 +94,15 @@ async fn answer(
         return Ok(());
     }
     let mut stream = respond.send_response(response, false).map_err(left_by)?;
+    let send = |stream: &mut SendStream<Bytes>, data: String, last| match speaks {
+        Speaks::Grpc => send_message(stream, &data, last),
+        Speaks::Http1 | Speaks::Http2 => stream.send_data(data.into(), last).map_err(left_by),
+    };
 
     match script {
         Script::StallAfterHead => unless_left(|cx| stream.poll_reset(cx), drained(&mut body)).await,
         Script::StallMidBody => {
-            send(&mut stream, "first", false)?;
+            send(&mut stream, "first".to_owned(), false)?;
             unless_left(|cx| stream.poll_reset(cx), drained(&mut body)).await
         }
         Script::Trickle(byte_every) => loop {
@@ -100,17 +113,17 @@ async fn answer(
                 }
             };
             unless_left(|cx| stream.poll_reset(cx), pause).await?;
-            // Queueing one byte only once there is room for it keeps the queue bounded when the caller does not read.
+            // Queueing one byte (or message) only once there is room for it keeps the queue bounded when the caller does not read.
             stream.reserve_capacity(1);
             if let Some(Ok(_)) = poll_fn(|cx| stream.poll_capacity(cx)).await {
-                send(&mut stream, ".", false)?;
+                send(&mut stream, ".".to_owned(), false)?;
             }
         },
-        Script::Slow(_) => send(&mut stream, "late", true),
+        Script::Slow(_) => send(&mut stream, "late".to_owned(), true),
         Script::Echo => send(&mut stream, arrived.to_json(), true),
         Script::ResetStream(at, reason) => {
             if at == StreamResetAt::MidBody {
-                send(&mut stream, "first", false)?;
+                send(&mut stream, "first".to_owned(), false)?;
             }
             // A reset throws away what the stream has queued: first let the connection write it.
             tokio::task::yield_now().await;
@@ -122,8 +135,14 @@ async fn answer(
     }
 }
 
-fn send(stream: &mut SendStream<Bytes>, data: impl Into<Bytes>, last: bool) -> Result<(), Leaving> {
-    stream.send_data(data.into(), last).map_err(left_by)
+fn send_message(stream: &mut SendStream<Bytes>, message: &str, last: bool) -> Result<(), Leaving> {
+    stream.send_data(grpc::framed(message), false).map_err(left_by)?;
+    if last {
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", HeaderValue::from_static("0"));
+        stream.send_trailers(trailers).map_err(left_by)?;
+    }
+    Ok(())
 }
 
 /// Runs `work`, unless the caller leaves first.

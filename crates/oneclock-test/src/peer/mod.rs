@@ -19,6 +19,8 @@
 //! | [`connect_hangs`] | leaves the handshake unanswered | any | any |
 //! | [`accepts_never`] | completes the handshake, reads nothing | any | any |
 //!
+//! Those that say something over HTTP/2 say it in gRPC's words in [`grpc`].
+//!
 //! # Example
 //! ```
 //! use oneclock_test::{Protocol, peer::{self, Leaving}};
@@ -35,6 +37,7 @@
 //! # Ok(()) }
 //! ```
 
+pub mod grpc;
 mod h1;
 mod h2;
 
@@ -133,6 +136,14 @@ enum Script {
     HalfClose,
     Reset(ResetAt),
     ResetStream(StreamResetAt, Reason),
+}
+
+/// What a peer speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speaks {
+    Http1,
+    Http2,
+    Grpc,
 }
 
 #[derive(Debug)]
@@ -370,17 +381,18 @@ impl Peer {
         self.seen.reads_on.send_replace(true);
     }
 
-    fn serve(protocol: Protocol, script: Script) -> io::Result<Self> {
+    fn serve(speaks: impl Into<Speaks>, script: Script) -> io::Result<Self> {
+        let speaks = speaks.into();
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
-        if matches!((protocol, script), (Protocol::Http1, Script::StopsReading)) {
+        if matches!((speaks, script), (Speaks::Http1, Script::StopsReading)) {
             // Accepted sockets inherit it. The smaller it is, the sooner an upload that nobody reads blocks.
             SockRef::from(&listener).set_recv_buffer_size(4096)?;
         }
         let addr = listener.local_addr()?;
         let listener = TcpListener::from_std(listener)?;
         let seen: Arc<Seen> = Arc::default();
-        let task = Owned::spawn(accept(listener, protocol, script, Arc::clone(&seen)));
+        let task = Owned::spawn(accept(listener, speaks, script, Arc::clone(&seen)));
         Ok(Self { addr, seen, _held: Held { _serving: Some(task), ..Held::default() } })
     }
 
@@ -399,7 +411,7 @@ impl fmt::Display for Peer {
 }
 
 /// Owns the connections: when this is dropped, so are they.
-async fn accept(listener: TcpListener, protocol: Protocol, script: Script, seen: Arc<Seen>) {
+async fn accept(listener: TcpListener, speaks: Speaks, script: Script, seen: Arc<Seen>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -410,15 +422,26 @@ async fn accept(listener: TcpListener, protocol: Protocol, script: Script, seen:
                     let seen = Arc::clone(&seen);
                     connections.spawn(async move {
                         // A caller that speaks no HTTP, or leaves between requests, ends its connection and no more.
-                        let _ = match protocol {
-                            Protocol::Http1 => h1::serve(socket, script, &seen).await,
-                            Protocol::Http2 => h2::serve(socket, script, &seen).await.map_err(io::Error::other),
+                        let _ = match speaks {
+                            Speaks::Http1 => h1::serve(socket, script, &seen).await,
+                            Speaks::Http2 | Speaks::Grpc => {
+                                h2::serve(socket, script, speaks, &seen).await.map_err(io::Error::other)
+                            }
                         };
                     });
                 }
                 // Out of descriptors, most likely: wait for some to be given back, rather than spin.
                 Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
             },
+        }
+    }
+}
+
+impl From<Protocol> for Speaks {
+    fn from(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::Http1 => Self::Http1,
+            Protocol::Http2 => Self::Http2,
         }
     }
 }

@@ -11,12 +11,11 @@ use bytes::Bytes;
 use http::{HeaderMap, Response};
 use http_body::{Body, Frame, SizeHint};
 use oneclock_core::Reason;
-use oneclock_core::effect::{self, Seen};
 use oneclock_http::{AnswerGivenUp, BoundedBody, BoxError, names};
 use tonic::{Code, Status};
 
 use crate::details;
-use crate::fields::{PUSHBACK, RETRIED, STATUS};
+use crate::fields::{DETAILS, PUSHBACK, RETRIED, STATUS};
 use crate::status::{self, Answered, PART};
 
 /// The body of an answer to a call through [`ClientLayer`](crate::ClientLayer): its messages and trailers, under the
@@ -46,14 +45,13 @@ fn failure(headers: &mut HeaderMap, gave_up: Option<AnswerGivenUp>) -> Option<St
     }
     let code = Code::from_bytes(headers.get(STATUS)?.as_bytes());
     if code == Code::Ok {
+        headers.remove(DETAILS); // there is nothing to be said of it, and tonic would panic at what is no base64
         return None;
     }
     let details = details::take(headers);
     let mut status = Status::from_header_map(headers)?;
     let reason = reason.and_then(|reason| Reason::from_word(reason.to_str().ok()?));
-    let seen = Seen::GrpcAnswer { status: u8::try_from(i32::from(code)).unwrap_or(u8::MAX), reason };
-    let outcome = effect::outcome(seen, false);
-    let answered = Answered { reason, outcome, gave_up, details: details.bytes, by_a_layer: details.ours };
+    let answered = Answered::new(code, status.message(), reason, gave_up, details);
     let part = answered.part(code);
     status.set_source(std::sync::Arc::new(answered));
     Some(match part {

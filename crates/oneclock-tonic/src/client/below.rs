@@ -52,7 +52,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        BelowFuture { inner: self.0.call(request.map(Body::new)) } // tonic's own body stays what it is
+        BelowFuture { inner: self.0.call(request.map(Body::new)) }
     }
 }
 

@@ -15,8 +15,8 @@ use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use oneclock_http::{
-    BoundedBody, BoxError, CallCap, CallError, Destination, Egress, EgressFuture, EgressLayer, Retry, RetryFuture,
-    RetryLayer,
+    BoundedBody, BoxError, CallCap, CallError, Destination, Egress, EgressFuture, EgressLayer, EndUpload,
+    EndUploadLayer, EndsUpload, Retry, RetryFuture, RetryLayer,
 };
 use pin_project_lite::pin_project;
 use tonic::Status;
@@ -75,9 +75,12 @@ pub struct ClientLayer {
 /// The service of a [`ClientLayer`], for the `new` of a generated client. Always ready.
 #[derive(Clone)]
 pub struct ClientService<S> {
-    once: Egress<Below<S>>,
-    retried: Option<Retry<Egress<Below<S>>>>,
+    once: Once<S>,
+    retried: Option<Retry<Once<S>>>,
 }
+
+/// One attempt.
+type Once<S> = Egress<EndUpload<Below<S>>>;
 
 pin_project! {
     /// The future of [`ClientService`].
@@ -109,7 +112,7 @@ impl<S: Clone> Layer<S> for ClientLayer {
     type Service = ClientService<S>;
 
     fn layer(&self, inner: S) -> ClientService<S> {
-        let once = EgressLayer::new(self.destination.clone()).layer(Below::new(inner));
+        let once = EgressLayer::new(self.destination.clone()).layer(EndUploadLayer.layer(Below::new(inner)));
         let policy = self.destination.retries();
         let retried = policy.map(|_| RetryLayer::new(self.destination.clone()).layer(once.clone()));
         ClientService { once, retried }
@@ -126,9 +129,9 @@ where
     A: http_body::Body + Unpin + Send + 'static,
     A::Error: Into<BoxError>,
 {
-    type Response = Response<ClientAnswer<A>>;
+    type Response = Response<ClientAnswer<EndsUpload<A>>>;
     type Error = Status;
-    type Future = ClientFuture<EgressFuture<Below<S>, Body>, A>;
+    type Future = ClientFuture<EgressFuture<EndUpload<Below<S>>, Body>, EndsUpload<A>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
         Poll::Ready(Ok(()))

@@ -75,7 +75,7 @@ fn problem_of(status: &Status) -> Option<Problem> {
         return Some(problem.clone());
     }
     if let Some(answered) = find::<Answered>(source) {
-        return answered.part(status.code()).map(Part::problem);
+        return answered.part(status.code()).map(|_| answered.problem());
     }
     // Something it called was out of time before we were, and never `UNAVAILABLE`, which callers repeat (contract X5).
     if status.code() == Code::DeadlineExceeded && find::<CallError>(source).is_some_and(|call| call.stopped().is_none())

@@ -16,7 +16,7 @@ use oneclock::Shutdown;
 use oneclock::events::Observer;
 use oneclock_core::wire::Conventions;
 use oneclock_core::{Policy, Trust};
-use oneclock_http::{BoxError, Ingress, IngressLayer, Upload};
+use oneclock_http::{BoxError, Ingress, IngressLayer, Route, Upload};
 use tonic::body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -52,7 +52,7 @@ pub struct GrpcBody<S>(S);
 
 impl ServerLayer {
     pub(crate) fn new(policy: &Policy) -> Self {
-        Self(IngressLayer::new(policy.clone()))
+        Self(IngressLayer::new(policy.clone()).route_by(|_, uri| Some(Route::Method(uri.path()))))
     }
 
     /// Whether the peers of this listener belong to us. Overrides what the accept loop says; under tonic's own server and
@@ -113,6 +113,6 @@ where
 
     fn call(&mut self, request: Request<Upload<B>>) -> Self::Future {
         // A handler that reads a stream of messages learns why it ended, as a status.
-        GrpcFuture::new(self.0.call(request.map(|body| Body::new(body.map_err(status::of_a_body)))))
+        GrpcFuture::new(self.0.call(request.map(|body| Body::new(body.map_err(status::of_an_upload)))))
     }
 }
