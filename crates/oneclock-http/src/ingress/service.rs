@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::{Method, Request, Response};
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, Version, header};
 use http_body::Body;
 use oneclock::events::{Arrived, Event, Refusal};
 use oneclock::{Operation, clock, events};
@@ -75,13 +76,13 @@ where
             Decision::Refused(refused) => {
                 let field = refused.malformed.map(|malformed| malformed.field.clone());
                 self.tell_refused(refused.reason, refused.remaining, field);
-                return IngressFuture::refused(answering.problem(&Problem::refused(&refused)));
+                return IngressFuture::refused(unread(&request, answering.problem(&Problem::refused(&refused))));
             }
         };
         if shutdown.is_some_and(oneclock::Shutdown::is_signalled) {
             let remaining = accepted.budget.deadline.remaining(now);
             self.tell_refused(Reason::Shutdown, remaining, None);
-            return IngressFuture::refused(answering.problem(&Problem::shutting_down(remaining)));
+            return IngressFuture::refused(unread(&request, answering.problem(&Problem::shutting_down(remaining))));
         }
 
         let within = Operation::current(); // an outer layer decided already, or a caller in this process: only shorten
@@ -113,6 +114,15 @@ where
         });
         IngressFuture::begun(work, driver, waited_for, answering)
     }
+}
+
+/// The answer to a request whose upload nobody will read. Over HTTP/1 its connection ends with it, unless all of the upload is
+/// there by chance: the caller is told, so that it sends nothing more there.
+fn unread<B: Body>(request: &Request<B>, mut answer: Response<Bytes>) -> Response<Bytes> {
+    if request.version() < Version::HTTP_2 && !request.body().is_end_stream() {
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    answer
 }
 
 impl<S> Ingress<S> {
