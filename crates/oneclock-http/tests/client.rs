@@ -175,7 +175,8 @@ async fn e4_the_far_side_is_told_what_a_slow_connect_has_left() {
         .max()
         .expect("a connect in the ledger");
     assert!(spent_connecting >= ms(300), "the connect was to be slow: {spent_connecting:?}");
-    assert!(told <= AMPLE - spent_connecting, "told {told:?} after {spent_connecting:?} of {AMPLE:?}");
+    // The stage is closed a moment after the field was written: by microseconds, and a naive client is wrong by all of it.
+    assert!(told <= AMPLE - spent_connecting + ms(20), "told {told:?} after {spent_connecting:?} of {AMPLE:?}");
     serving.abort();
 }
 
