@@ -129,7 +129,7 @@ impl Protocol {
         self != Self::Http
     }
 
-    /// Whether it is gRPC itself, whose deadline covers the whole of a stream (contract S1).
+    /// Whether a deadline of its callers covers the whole of a stream (contract S1).
     pub(crate) fn covers_streams(self) -> bool {
         match self {
             Self::Grpc | Self::GrpcWeb | Self::GrpcWebText | Self::ConnectStream(_) => true,

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use base64::engine::general_purpose::STANDARD_NO_PAD; // gRPC and Connect: without padding
 use oneclock_core::Trust;
 use prost::Message;
 
@@ -93,7 +93,7 @@ impl Problem {
             return None;
         }
         let status = Status { code: i32::from(code), message: message.to_owned(), details };
-        Some(STANDARD.encode(status.encode_to_vec()))
+        Some(STANDARD_NO_PAD.encode(status.encode_to_vec()))
     }
 
     /// What only those inside are told.
@@ -156,7 +156,7 @@ mod tests {
         };
         assert_eq!(problem.status_details(14, "shutting down", Trust::Outside), None);
         let value = problem.status_details(14, "shutting down", Trust::Inside).expect("details");
-        let status = Status::decode(&*STANDARD.decode(value).expect("base64")).expect("a status");
+        let status = Status::decode(&*STANDARD_NO_PAD.decode(value).expect("base64")).expect("a status");
         assert_eq!((status.code, status.message.as_str()), (14, "shutting down"));
         let names: Vec<_> = status.details.iter().map(Any::name).collect();
         assert_eq!(names, ["google.rpc.ErrorInfo", "google.rpc.RetryInfo"]);
