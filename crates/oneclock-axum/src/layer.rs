@@ -89,9 +89,11 @@ impl ClockLayer {
     }
 }
 
-/// Whether tonic mounts services like this: `/shop.Pricing/{*rest}`.
+/// Whether tonic mounts services like this: `/shop.Pricing/{*rest}`. A service without a package looks like any path, and has
+/// the policy's own limits.
 fn may_be_a_service(matched: &str) -> bool {
-    matched.strip_suffix("/{*rest}").is_some_and(|service| service.rfind('/') == Some(0))
+    let service = matched.strip_suffix("/{*rest}").and_then(|service| service.strip_prefix('/'));
+    service.is_some_and(|service| service.contains('.') && !service.contains(['/', '{']))
 }
 
 impl<S> Layer<S> for ClockLayer {

@@ -9,13 +9,13 @@ use std::sync::atomic::AtomicBool;
 use std::task::Context;
 use std::time::Duration;
 
-use http::{Extensions, HeaderMap, Method, Response};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Response, header};
 use http_body::Body;
 use oneclock::{Call, NotBegun, Operation, Retries, WhyNot, WithoutOperation, clock};
 use oneclock_core::effect::{self, Seen};
 use oneclock_core::retry::{Attempt, RetryPolicy};
 use oneclock_core::wire::{Conventions, writes};
-use oneclock_core::{Ask, Name, Outcome, Reason, Refused, Tick, Trust};
+use oneclock_core::{Ask, Name, Outcome, Reason, Refused, Stage, Tick, Trust};
 
 use crate::body::{BoundedBody, BoxError};
 use crate::egress::CallCap;
@@ -183,7 +183,11 @@ impl Destination {
         B::Error: Into<BoxError>,
     {
         let (mut head, body) = response.into_parts();
-        let outcome = effect::outcome(self.seen(&head), effect::reads_only(method.as_str()));
+        let outcome = if says_it_later(&head.headers) {
+            Outcome::Unknown { stage: Stage::Body }
+        } else {
+            effect::outcome(self.seen(&head), effect::reads_only(method.as_str()))
+        };
         match self.0.trust {
             // Not theirs to give, and not to be passed on as ours.
             Trust::Outside => {
@@ -201,9 +205,13 @@ impl Destination {
             return Ok(Response::from_parts(head, BoundedBody::answer(body, call, outcome, self.0.trust, now, cx)));
         };
         match BoundedBody::whole_now(body, cx) {
-            // Whatever the far side reports by then, our own deadline has passed (contract X2).
-            Some(_) if grpc_status(&head.headers).is_some_and(|status| status != 0) => Err(call.cut_off(ending).into()),
-            Some(body) => {
+            // Whatever the far side reports by then, in its head or its trailers: our own deadline has passed (contract X2).
+            Some(body) if failed_rpc(&head.headers) || body.trailers().is_some_and(failed_rpc) => {
+                Err(call.cut_off(ending).into())
+            }
+            Some(mut body) => {
+                let judged = body.trailers_mut().and_then(|trailers| judged(trailers, self.0.trust));
+                let outcome = judged.unwrap_or(outcome);
                 call.operation().tell_if_late(call.deadline());
                 call.close_at(outcome, now);
                 Ok(Response::from_parts(head, body))
@@ -257,8 +265,21 @@ pub(crate) fn judged(trailers: &mut HeaderMap, trust: Trust) -> Option<Outcome> 
     Some(effect::outcome(Seen::GrpcAnswer { status, reason }, false))
 }
 
+/// The status of a call. One that cannot be read is none.
 fn grpc_status(headers: &HeaderMap) -> Option<u8> {
-    headers.get("grpc-status")?.to_str().ok()?.parse().ok()
+    let status = headers.get("grpc-status")?.to_str().ok()?;
+    status.bytes().all(|digit| digit.is_ascii_digit()).then(|| status.parse().ok()).flatten()
+}
+
+/// Whether a call failed by the status in these fields.
+pub(crate) fn failed_rpc(headers: &HeaderMap) -> bool {
+    headers.get("grpc-status").is_some_and(|status| status.as_bytes() != b"0")
+}
+
+/// Whether the status of a call is still to come: after the head nobody knows what came of it.
+fn says_it_later(headers: &HeaderMap) -> bool {
+    let grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
+    headers.get(header::CONTENT_TYPE).is_some_and(grpc) && grpc_status(headers).is_none()
 }
 
 fn reason_of(headers: &HeaderMap, trust: Trust) -> Option<Reason> {

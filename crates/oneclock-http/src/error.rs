@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use oneclock::{Ended, HasOutcome, NotBegun, Stopped, not_connected_in};
+use oneclock::{Ended, HasOutcome, NotBegun, NotConnected, Stopped};
 use oneclock_core::effect::Seen;
 use oneclock_core::name::Hop;
 use oneclock_core::retry::{Stop, Tried};
@@ -72,13 +72,21 @@ pub fn is_refused_stream(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// How a call came to its end whose connection or service failed with `error` in `stage`.
 pub(crate) fn seen_in(error: &(dyn StdError + 'static), stage: Stage) -> Seen {
-    if is_refused_stream(error) {
+    if is_of_our_upload(error) {
+        Seen::CutOff { stage } // whatever its producer ran into, some of the request had left
+    } else if is_refused_stream(error) {
         Seen::RefusedStream
-    } else if not_connected_in(error).is_some() {
-        Seen::NoConnection // the word of a client that can tell
+    } else if error.is::<NotConnected>() {
+        Seen::NoConnection // the word of a client that can tell; further down the chain it would be about something else
     } else {
         Seen::CutOff { stage }
     }
+}
+
+/// Whether the body of the request failed, and not the connection.
+fn is_of_our_upload(error: &(dyn StdError + 'static)) -> bool {
+    let mut chain = std::iter::successors(Some(error), |&error| error.source());
+    chain.any(|error| error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_user))
 }
 
 // === CallError ===

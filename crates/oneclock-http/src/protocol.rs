@@ -65,7 +65,10 @@ const PREFIX: u8 = 5;
 impl Spoken {
     /// A `content-type` of the request.
     pub(crate) fn content_type(&mut self, value: &HeaderValue) {
-        self.content.get_or_insert_with(|| Content::of(value.as_bytes()));
+        self.content.get_or_insert_with(|| match value.as_bytes() {
+            kind if kind.iter().any(u8::is_ascii_uppercase) => Content::of(&kind.to_ascii_lowercase()),
+            kind => Content::of(kind),
+        });
     }
 
     /// A field that is not `content-type`.
@@ -201,6 +204,7 @@ mod tests {
         for grpc in ["application/grpc", "application/grpc+proto", "application/grpc;x=1", "application/grpc+json"] {
             speaks(grpc, &[], Protocol::Grpc);
         }
+        speaks("Application/gRPC", &[], Protocol::Grpc);
         speaks("application/grpc-web+proto", &[], Protocol::GrpcWeb);
         speaks("application/grpc-web-text", &[], Protocol::GrpcWebText);
         speaks("application/connect+proto", &[], Protocol::ConnectStream(Codec::Proto));

@@ -220,6 +220,28 @@ async fn x3_in_the_middle_of_a_message_the_stream_is_reset() {
     }
 }
 
+/// Over HTTP/1 trailers are lost on the way, and a last chunk without them would look like the end.
+#[tokio::test]
+async fn x3_grpc_over_http1_is_cut_off_visibly() {
+    let probe = Probe::new();
+    let addr = serving(&probe, "application/grpc", vec![message(b"one")], true).await;
+    let call = Caller::h1(addr).post("/pieces", message(b"")).header("content-type", "application/grpc");
+    let answer = call.header("grpc-timeout", "400m").answer().await.unwrap();
+    assert!(matches!(answer, H1Outcome::Truncated { .. }), "{answer:?}");
+}
+
+/// A far side that is late says in its trailers that it gave up: the head alone looked like an answer.
+#[tokio::test(start_paused = true)]
+async fn x2_late_trailers_without_a_message_are_our_deadline_too() {
+    let destination = Destination::named("pricing").trust(Trust::Inside).cap(ms(300)).build().unwrap();
+    let client = ServiceBuilder::new()
+        .layer(EgressLayer::new(destination))
+        .service_fn(|_: Request<()>| async { Ok::<_, Infallible>(says(false, "1", "called_off", ms(300)).await) });
+    let op = Operation::begin("order", ms(5_000));
+    let error = op.run(client.oneshot(Request::new(()))).await.unwrap().expect_err("late");
+    assert!(matches!(error.stopped(), Some(Stopped::Ended(_))), "{error}");
+}
+
 #[tokio::test]
 async fn x3_connect_streams_end_with_their_last_message() {
     let items = vec![message(br#"{"n":1}"#), message(br#"{"n":2}"#)];

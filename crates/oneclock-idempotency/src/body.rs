@@ -11,7 +11,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use oneclock_http::BoxError;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::task::{self, Context, Poll};
 use tokio::sync::mpsc;
 
 /// The body of an answer of this layer.
@@ -40,7 +40,8 @@ pub(crate) struct Whole {
 /// A body whose pieces come from a run.
 struct Pieces {
     first: Option<Bytes>,
-    rest: mpsc::Receiver<Result<Frame<Bytes>, BoxError>>,
+    rest: mpsc::Receiver<Option<Result<Frame<Bytes>, BoxError>>>, // `None` says that it was all
+    over: bool,
 }
 
 /// A body that is there.
@@ -76,20 +77,23 @@ pub(crate) async fn collect(body: Body, limit: usize, hand_on: impl FnOnce(Body)
         }
     };
     let (sender, rest) = mpsc::channel(PIECES);
-    hand_on(Pieces { first: Some(held.freeze()), rest }.boxed_unsync());
-    let _ = sender.send(Ok(Frame::data(too_much))).await; // whoever waited may have left: then the rest is only read
+    hand_on(Pieces { first: Some(held.freeze()), rest, over: false }.boxed_unsync());
+    let _ = sender.send(Some(Ok(Frame::data(too_much)))).await; // whoever waited may have left: then the rest is only read
     loop {
         match poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-            None => return Collected::HandedOn(trailers),
+            None => {
+                let _ = sender.send(None).await;
+                return Collected::HandedOn(trailers);
+            }
             Some(Ok(frame)) => {
                 if let Some(last) = frame.trailers_ref() {
                     trailers.extend(last.clone());
                 }
-                let _ = sender.send(Ok(frame)).await;
+                let _ = sender.send(Some(Ok(frame))).await;
             }
             Some(Err(error)) => {
                 let told = error.to_string();
-                let _ = sender.send(Err(error)).await;
+                let _ = sender.send(Some(Err(error))).await;
                 return Collected::Broken(told.into());
             }
         }
@@ -117,7 +121,40 @@ impl http_body::Body for Pieces {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.first.take().filter(|first| !first.is_empty()) {
             Some(first) => Poll::Ready(Some(Ok(Frame::data(first)))),
-            None => self.rest.poll_recv(cx),
+            None if self.over => Poll::Ready(None),
+            // Closed without its end: the run was cut off, and a truncated body never looks complete (contract X3).
+            None => match task::ready!(self.rest.poll_recv(cx)) {
+                Some(Some(frame)) => Poll::Ready(Some(frame)),
+                end => {
+                    self.over = true;
+                    Poll::Ready(end.is_none().then(|| Err(h2::Error::from(h2::Reason::CANCEL).into())))
+                }
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cut off after its limit was passed, whether by its bound or by a panic.
+    #[tokio::test]
+    async fn x3_what_was_handed_on_and_cut_off_does_not_look_complete() {
+        for cut_off in [false, true] {
+            let (pieces, source) = mpsc::channel::<Result<Frame<Bytes>, BoxError>>(8);
+            let mut source = source;
+            let body = http_body_util::StreamBody::new(futures_util::stream::poll_fn(move |cx| source.poll_recv(cx)));
+            let (hand_on, handed) = tokio::sync::oneshot::channel();
+            let run = tokio::spawn(collect(body.boxed_unsync(), 4, move |body| drop(hand_on.send(body))));
+            pieces.send(Ok(Frame::data("more than four".into()))).await.expect("it is read");
+            let body = handed.await.expect("handed on");
+            if cut_off {
+                run.abort();
+            } else {
+                drop(pieces);
+            }
+            assert_eq!(body.collect().await.is_err(), cut_off, "cut off: {cut_off}");
         }
     }
 }

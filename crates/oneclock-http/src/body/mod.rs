@@ -15,6 +15,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use oneclock::{Call, Driver, EndOf, Ended, Operation, clock};
 use oneclock_core::name::Hop;
@@ -65,6 +66,7 @@ pub(crate) struct LastWords {
     pub(crate) protocol: Protocol,
     pub(crate) trust: Trust,
     pub(crate) messages: Messages,
+    pub(crate) can_be_said: bool, // trailers reach the caller
 }
 
 /// Whether a body is a stream, and with which clock of its own.
@@ -210,6 +212,21 @@ where
             stream: Stream::No,
             last_words: None,
         })
+    }
+
+    /// The trailers that were looked at with the head, if there is nothing before them.
+    pub(crate) fn trailers(&self) -> Option<&HeaderMap> {
+        match &self.source {
+            Source::Here(Producer { seen: Some(Seen::Trailers(trailers)), .. }) => Some(trailers),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn trailers_mut(&mut self) -> Option<&mut HeaderMap> {
+        match &mut self.source {
+            Source::Here(Producer { seen: Some(Seen::Trailers(trailers)), .. }) => Some(trailers),
+            _ => None,
+        }
     }
 
     /// The body of a response that has none on the wire (to HEAD, or by its status). Nobody reads it.
@@ -398,7 +415,7 @@ impl<B> fmt::Debug for BoundedBody<B> {
 impl LastWords {
     /// The frame to end with, unless a message is begun: what is truncated never looks complete.
     fn frame(&self, operation: &Operation, ending: Ending, hint: Option<String>) -> Option<Frame<Bytes>> {
-        if !self.messages.at_boundary() {
+        if !self.can_be_said || !self.messages.at_boundary() {
             return None;
         }
         let ended = Ended::of(operation, ending);

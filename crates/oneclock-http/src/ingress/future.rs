@@ -18,6 +18,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::body::{BoundedBody, BoxError, LastWords};
+use crate::destination::failed_rpc;
 use crate::names;
 use crate::problem::{OF_A_STATUS, Problem};
 use crate::protocol::Protocol;
@@ -83,6 +84,7 @@ pub(super) struct Answering {
     pub(super) protocol: Protocol,
     pub(super) coverage: Coverage,
     pub(super) bodiless: bool, // a HEAD request
+    pub(super) takes_trailers: bool,
 }
 
 /// In a response's extensions: its reason field is ours, of this process.
@@ -107,6 +109,7 @@ where
                 protocol: Protocol::Http,
                 coverage: Coverage::Unary,
                 bodiless: false,
+                takes_trailers: false,
             },
             answer: PhantomData,
         }
@@ -321,7 +324,7 @@ impl Answering {
                 response.map(|body| BoundedBody::stream(body, stream, idle, now, cx).ends_with(last_words))
             }
             // An error that a handler reports by now is that of its own end (contract X2).
-            (Some(ending), _) if self.protocol.is_rpc() && is_rpc_error(response.headers()) => {
+            (Some(ending), _) if self.protocol.is_rpc() && failed_rpc(response.headers()) => {
                 self.ended(&driver, ending, Progress::Working).map(BoundedBody::whole)
             }
             (Some(ending), _) => {
@@ -330,6 +333,9 @@ impl Answering {
                 let Some(body) = BoundedBody::whole_now(body, cx) else {
                     return self.ended(&driver, ending, Progress::Working).map(BoundedBody::whole);
                 };
+                if self.protocol.is_rpc() && body.trailers().is_some_and(failed_rpc) {
+                    return self.ended(&driver, ending, Progress::Working).map(BoundedBody::whole);
+                }
                 operation.tell_if_late(operation.deadline());
                 driver.finish_at(now);
                 Response::from_parts(head, body)
@@ -340,7 +346,8 @@ impl Answering {
     /// How the end is said to this caller once the head is out.
     fn last_words(self, head: &HeaderMap) -> Option<LastWords> {
         let messages = self.protocol.messages(head)?;
-        Some(LastWords { protocol: self.protocol, trust: self.trust, messages })
+        let can_be_said = self.takes_trailers || self.protocol != Protocol::Grpc;
+        Some(LastWords { protocol: self.protocol, trust: self.trust, messages, can_be_said })
     }
 
     /// A handler's problem, written for this caller. Everything else about the response stays as the layers below made it.
@@ -372,11 +379,6 @@ impl Answering {
 
 fn is_event_stream(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"))
-}
-
-/// Whether this is a status of gRPC's, trailers only, and not that all went well.
-fn is_rpc_error(headers: &HeaderMap) -> bool {
-    headers.get("grpc-status").is_some_and(|status| status.as_bytes() != b"0")
 }
 
 /// Whether HTTP sends no body with this status, whatever the handler made.

@@ -67,7 +67,11 @@ where
         };
         let platform = config.platform.as_ref().and_then(|limit| limit()).map(|left| Deadline::after(now, left));
         let bodiless = *request.method() == Method::HEAD;
-        let answering = Answering { trust, protocol: said.protocol, coverage: limits.coverage(), bodiless };
+        // Over HTTP/1 only whoever says so: what translates gRPC-Web for us does.
+        let takes_trailers = request.version() >= Version::HTTP_2
+            || request.headers().get(header::TE).is_some_and(|te| te.as_bytes() == b"trailers");
+        let coverage = limits.coverage();
+        let answering = Answering { trust, protocol: said.protocol, coverage, bodiless, takes_trailers };
         let rpc = said.protocol.is_rpc();
         let decision = limits.decide(&Arriving { reading: said.reading, rpc, trust, arrived, now, platform });
 
