@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use oneclock::Operation;
 use oneclock_core::Outcome;
 use oneclock_postgres::tokio_postgres::config::Host;
-use oneclock_postgres::tokio_postgres::{Config, NoTls};
+use oneclock_postgres::tokio_postgres::{Client, Config, NoTls};
 use oneclock_postgres::{PgError, Pool, SelfTestFailed};
 use support::{BOUND, Database, ms, patient};
 
@@ -67,6 +67,15 @@ impl Bouncer {
     }
 }
 
+impl Bouncer {
+    /// A client without our pool, which lives as long as the runtime.
+    async fn client(&self) -> Client {
+        let (client, connection) = self.config.connect(NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    }
+}
+
 impl Drop for Bouncer {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -104,6 +113,28 @@ async fn d8_a_transaction_pooler_is_found_and_refused() {
         let error = pool.query("any", "SELECT 1", &[]).await.unwrap_err();
         assert!(matches!(error, PgError::Pooler { .. }), "{error}");
         assert_eq!(error.outcome(), Outcome::NotSent);
+    }
+}
+
+/// Two backends stand ready and are given in turn, so that each of two sessions may see one backend only for a while: how a
+/// pooler stayed unseen once.
+#[tokio::test]
+async fn d8_a_pooler_with_two_warm_backends_is_found() {
+    let database = Database::new().await;
+    for order in ["0", "1"] {
+        let more = format!("server_round_robin = {order}\ndefault_pool_size = 2");
+        let bouncer = Bouncer::start(&database, "transaction", &more).await;
+        let (one, other) = (bouncer.client().await, bouncer.client().await);
+        for client in [&one, &other] {
+            client.batch_execute("BEGIN; SELECT 1").await.unwrap();
+        }
+        for client in [&one, &other] {
+            client.batch_execute("ROLLBACK").await.unwrap();
+        }
+        let pool = Pool::configured(bouncer.config.clone()).size(2).build().unwrap();
+        let failed = pool.self_test().await.unwrap_err();
+        let SelfTestFailed::Postgres(PgError::Pooler { sign }) = failed else { panic!("{more:?}: {failed:?}") };
+        println!("{more:?}: {sign}");
     }
 }
 
