@@ -107,15 +107,21 @@ pub enum Progress {
     Working,
 }
 
+/// How long before its own deadline a caller may leave and still have been out of time: what the way to us took, and the
+/// unit that the field rounds to.
+pub const ABOUT_NOW: Duration = Duration::from_millis(5);
+
 /// What is known when work is dropped before its end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// A panic is unwinding through it.
     pub panicking: bool,
     /// The shutdown was signalled.
     pub shutting_down: bool,
-    /// Its deadline is past.
-    pub past_the_deadline: bool,
+    /// What was left of its deadline; zero once that is past.
+    pub remaining: Duration,
+    /// What had made its deadline.
+    pub bound: BoundBy,
 }
 
 /// What a caller is told about work that gave no answer. One row of the contract's table each.
@@ -215,12 +221,15 @@ impl Cause {
 
 impl Dropped {
     /// The cause of work that was dropped before its end (contract X4): whoever waited has gone, unless something else
-    /// is known. A panic is nobody's leaving: our own code ended the work.
-    pub const fn cause(self) -> Cause {
+    /// is known. A panic is nobody's leaving: our own code ended the work. A caller that leaves within [`ABOUT_NOW`] of the
+    /// deadline that it gave itself was out of time by its own clock, which is ahead of ours by the way here: both sides then
+    /// count the same cause.
+    pub fn cause(self) -> Cause {
         match self {
             Self { panicking: true, .. } => Cause::CalledOff,
             Self { shutting_down: true, .. } => Cause::Shutdown,
-            Self { past_the_deadline: true, .. } => Cause::Deadline,
+            Self { remaining: Duration::ZERO, .. } => Cause::Deadline,
+            Self { remaining, bound: BoundBy::Caller, .. } if remaining <= ABOUT_NOW => Cause::Deadline,
             Self { .. } => Cause::CallerGone,
         }
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::task::Context;
 use std::time::Duration;
 
-use http::{Extensions, HeaderMap, HeaderValue, Method, Response, header};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Response, header};
 use http_body::Body;
 use oneclock::{Call, NotBegun, Operation, Retries, WhyNot, WithoutOperation, clock};
 use oneclock_core::effect::{self, Seen};
@@ -43,6 +43,7 @@ struct Rules {
     name: Name,
     ask: Ask,
     tells: Fields,
+    tells_default: bool, // nobody has said what it understands
     trust: Trust,
     without_operation: WithoutOperation,
     enforces_keys: bool,
@@ -64,6 +65,7 @@ impl Destination {
             name: name.into(),
             ask: Ask::new(),
             tells: Fields::new(writes::plain_http()),
+            tells_default: true,
             trust: Trust::Outside,
             without_operation: WithoutOperation::Warn,
             enforces_keys: false,
@@ -76,6 +78,21 @@ impl Destination {
     /// Its name.
     pub fn name(&self) -> &Name {
         &self.0.name
+    }
+
+    /// The same destination, told these fields too, as by [`DestinationBuilder::also_tells`]: for layers of a protocol that
+    /// has a field of its own, and must not depend on whoever made the destination. Retry tokens stay shared.
+    ///
+    /// ```
+    /// # use oneclock_http::Destination; use oneclock_core::wire::writes;
+    /// let pricing = Destination::named("pricing").build()?.also_tells(&writes::grpc());
+    /// # Ok::<(), oneclock_core::Refused>(())
+    /// ```
+    #[must_use]
+    pub fn also_tells(&self, conventions: &Conventions) -> Self {
+        let mut rules = Rules::clone(&self.0);
+        rules.also_tells(conventions);
+        Self(Arc::new(rules))
     }
 
     /// Whether it was declared to enforce idempotency keys (contract R7).
@@ -161,6 +178,11 @@ impl Destination {
             NotBegun::of(call.operation(), self.0.name.clone(), why) // the call's own event tells of it
         })?;
         judge::mark_attempt(call, headers, self.0.trust);
+        call.carry(&mut |name, value| {
+            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
+                headers.insert(name, value);
+            }
+        });
         Ok(())
     }
 
@@ -289,6 +311,16 @@ fn reason_of(headers: &HeaderMap, trust: Trust) -> Option<Reason> {
     }
 }
 
+// === Rules ===
+
+impl Rules {
+    fn also_tells(&mut self, conventions: &Conventions) {
+        self.tells =
+            if self.tells_default { Fields::new(conventions.clone()) } else { self.tells.and(conventions) };
+        self.tells_default = false;
+    }
+}
+
 // === DestinationBuilder ===
 
 impl DestinationBuilder {
@@ -314,6 +346,14 @@ impl DestinationBuilder {
     /// E7).
     pub fn tells(mut self, conventions: Conventions) -> Self {
         self.0.tells = Fields::new(conventions);
+        self.0.tells_default = false;
+        self
+    }
+
+    /// It understands these fields too, beside those of [`tells`](Self::tells); where nothing was said with that, in place of
+    /// the default.
+    pub fn also_tells(mut self, conventions: &Conventions) -> Self {
+        self.0.also_tells(conventions);
         self
     }
 

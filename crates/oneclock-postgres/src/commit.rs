@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use oneclock::events::{Event, RanOn};
-use oneclock::{Call, Operation, clock};
+use oneclock::{Call, MayRunOn, Operation, clock};
 use oneclock_core::statement::{CommitSeen, XactStatus, backstop, outcome_of_transaction};
 use oneclock_core::{Cause, Ending, Outcome, Stage};
 use tokio::sync::oneshot;
@@ -80,7 +80,9 @@ async fn finish(
     told: oneshot::Sender<()>,
 ) {
     let began = clock::now();
+    let running = MayRunOn::new(&operation, RanOn::MustFinish);
     let done = send(&pool, held, &owed, open).await;
+    drop(running);
     let left = {
         let mut shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
         match shelf.left.take() {

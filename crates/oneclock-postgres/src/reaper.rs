@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use oneclock::events::{Event as Told, RanOn};
-use oneclock::{Operation, clock};
+use oneclock::{MayRunOn, Operation, clock};
 use oneclock_core::Name;
 use oneclock_core::statement::{Action, Event, Fence};
 use tokio::runtime::Handle;
@@ -78,6 +78,7 @@ async fn reap(
     name: Name,
 ) {
     let began = clock::now();
+    let running = MayRunOn::new(&operation, RanOn::Statement);
     let mut grace = pin!(tokio::time::sleep(pool.grace));
     let mut handed_over = pin!(handed_over);
     let mut held: Option<Held> = None;
@@ -128,7 +129,7 @@ async fn reap(
         };
         action = event.map_or(Action::Wait, |event| fence.on(event));
     }
-    drop((probe, cancelling));
+    drop((probe, cancelling, running));
     let for_ = clock::now().since(began);
     if for_ > PATIENCE {
         // It did not end at once, so somebody should know (invariant I14).

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use oneclock::events::{Event, RanOn};
-use oneclock::{Call, EndOf, Ended, Operation, clock};
+use oneclock::{Call, EndOf, Ended, MayRunOn, Operation, clock};
 use oneclock_core::{Cause, Deadline, Ending, Name, Outcome, Stage};
 use rusqlite::Connection;
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
@@ -134,6 +134,7 @@ impl Errand {
         if !self.begins() {
             return None;
         }
+        let _running = MayRunOn::new(&self.operation, RanOn::Blocking);
         let (slot, armed) = match self.borrow(pool) {
             Ok(borrowed) => borrowed,
             Err(not_opened) => {

@@ -13,8 +13,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use oneclock::clock;
 use oneclock::events::{Event as Told, RanOn};
+use oneclock::{MayRunOn, clock};
 use oneclock_core::statement::{Action, CommitSeen, Event, Fence, outcome_of_transaction};
 use oneclock_core::{Outcome, Stage};
 
@@ -58,6 +58,8 @@ pub(crate) enum How {
 /// Takes over what `session` had, and brings it to its end.
 pub(crate) async fn reap(session: Arc<Session>, what: What, how: How) {
     let began = clock::now();
+    let because = if how == How::Finish { RanOn::MustFinish } else { RanOn::Statement };
+    let _running = MayRunOn::new(session.operation(), because);
     let ready = match what {
         What::Conn(conn) => Some(conn),
         What::Work(work) => {

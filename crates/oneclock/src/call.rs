@@ -13,7 +13,7 @@ use oneclock_core::effect::{self, Seen};
 use oneclock_core::ledger::EntryId;
 use oneclock_core::{Budget, Cause, Deadline, Ending, Name, Outcome, Stage, Tick};
 
-use crate::events::{Called, Event};
+use crate::events::{CallBegan, Called, Event, Layer, Slot};
 use crate::run::{EndOf, Ended};
 use crate::{Operation, clock};
 
@@ -25,6 +25,9 @@ pub struct Call {
     budget: Budget,
     began: Tick,
     attempt: u32,
+    layer: Layer,
+    remaining: Duration, // of its operation, when it began
+    slot: Slot,
     entry: EntryId,
     part: Option<EntryId>,
     stage: Stage,
@@ -36,14 +39,27 @@ pub struct Call {
 // === Call ===
 
 impl Call {
-    pub(crate) fn begin(operation: Operation, name: Name, budget: Budget, began: Tick, attempt: u32) -> Self {
+    pub(crate) fn begin(
+        operation: Operation,
+        name: Name,
+        budget: Budget,
+        began: Tick,
+        attempt: u32,
+        layer: Layer,
+    ) -> Self {
         let entry = operation.lock_ledger().open(name.clone(), Stage::Arrival, None, began);
+        let remaining = operation.deadline().remaining(began);
+        let begun = CallBegan { operation: &operation, call: &name, layer, budget, remaining, attempt };
+        let slot = operation.begun(&begun);
         Self {
             operation,
             name,
             budget,
             began,
             attempt,
+            layer,
+            remaining,
+            slot,
             entry,
             part: None,
             stage: Stage::Arrival,
@@ -87,6 +103,12 @@ impl Call {
     /// is marked with it (contract R9).
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// Gives `write` the fields that its observer wants to send with it, such as `traceparent`. For drivers, right before they
+    /// send.
+    pub fn carry(&self, write: &mut dyn FnMut(&'static str, &str)) {
+        self.operation.carry(&self.slot, write);
     }
 
     /// Where it is.
@@ -230,11 +252,14 @@ impl Drop for Call {
         self.operation.tell(&Event::Called(&Called {
             operation: self.operation.name().clone(),
             call: self.name.clone(),
+            layer: self.layer,
+            remaining: self.remaining,
             bound: self.budget.bound,
             ending,
             elapsed: now.since(self.began),
             outcome,
             attempt: self.attempt,
+            slot: self.slot.clone(),
         }));
     }
 }

@@ -3,6 +3,7 @@
 //! Decides the words; `text` has the sentences. Every count, span and log line elsewhere comes from these events; they are sent from guards, so
 //! that cancelled work is counted too (contract N1).
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use oneclock_core::idempotency::{self, Doubt};
 use oneclock_core::ingress::Accepted;
 use oneclock_core::retry::Stop;
-use oneclock_core::{Bound, Ending, Ledger, Name, Outcome, Reason};
+use oneclock_core::{Bound, Budget, Deadline, Ending, Ledger, Name, Outcome, Reason};
 
 use crate::Operation;
 
@@ -110,6 +111,10 @@ pub enum Event<'a> {
 pub struct Arrived {
     /// The operation that begins.
     pub operation: Name,
+    /// What it was matched to, where that is known: a router's pattern.
+    pub route: Option<Name>,
+    /// What was left when it arrived.
+    pub remaining: Duration,
     /// What made its deadline.
     pub bound: Bound,
     /// The field that the deadline came from, if a caller gave one.
@@ -128,6 +133,8 @@ pub struct Arrived {
 pub struct Refusal {
     /// The operation that did not begin.
     pub operation: Name,
+    /// What it was matched to, where that is known: a router's pattern.
+    pub route: Option<Name>,
     /// Why.
     pub reason: Reason,
     /// The field that could not be read, for [`Reason::Malformed`].
@@ -146,6 +153,10 @@ pub struct OperationEnded<'a> {
     pub kind: crate::operation::Kind,
     /// The operation it was a part of.
     pub parent: Option<&'a Name>,
+    /// What the request that all this was for was matched to, where that is known: a router's pattern.
+    pub route: Option<&'a Name>,
+    /// The moment after which its result was useless.
+    pub deadline: Deadline,
     /// What had made its deadline.
     pub bound: Bound,
     /// Why it ended early; `None` if its work was done, whatever it was answered with. To alert on failures look at
@@ -159,6 +170,26 @@ pub struct OperationEnded<'a> {
     pub elapsed: Duration,
     /// Where the time went.
     pub ledger: &'a Ledger,
+    /// What an observer had put beside it.
+    pub slot: &'a Slot,
+}
+
+/// A call that begins.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct CallBegan<'a> {
+    /// The operation that makes it.
+    pub operation: &'a Operation,
+    /// What it calls.
+    pub call: &'a Name,
+    /// What sort of thing that is.
+    pub layer: Layer,
+    /// What it may spend.
+    pub budget: Budget,
+    /// What its operation has left.
+    pub remaining: Duration,
+    /// Which attempt it is, counted as in [`Called::attempt`].
+    pub attempt: u32,
 }
 
 /// A call that is over.
@@ -169,6 +200,10 @@ pub struct Called {
     pub operation: Name,
     /// What it called.
     pub call: Name,
+    /// What sort of thing that is.
+    pub layer: Layer,
+    /// What its operation had left when it began; its own grant is in `bound`.
+    pub remaining: Duration,
     /// What had made its deadline.
     pub bound: Bound,
     /// Why it ended early; `None` if it was answered.
@@ -179,7 +214,35 @@ pub struct Called {
     pub outcome: Outcome,
     /// Which attempt it was, counted from the first one of the first hop that tried again; one for the first.
     pub attempt: u32,
+    /// What an observer had put beside it when it began.
+    pub slot: Slot,
 }
+
+/// What sort of thing a call goes to. Cancels that are seen at handlers and not at databases are not passed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Layer {
+    /// Another service.
+    #[default]
+    Service,
+    /// A database or a cache.
+    Database,
+    /// A queue or a broker.
+    Queue,
+}
+
+/// A place beside an operation or a call in which an observer keeps something of its own from the beginning to the end: a
+/// span, for example. Empty unless an observer fills it, and then it owns an `Arc`.
+///
+/// ```
+/// use oneclock::events::Slot;
+///
+/// let slot = Slot::of(std::time::Instant::now());
+/// assert!(slot.get::<std::time::Instant>().is_some());
+/// assert!(Slot::default().get::<std::time::Instant>().is_none());
+/// ```
+#[derive(Clone, Default)]
+pub struct Slot(Option<Arc<dyn Any + Send + Sync>>);
 
 /// Why there is another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -227,6 +290,18 @@ pub enum Keyed {
 pub trait Observer: Send + Sync + 'static {
     /// One event.
     fn on(&self, event: &Event<'_>);
+
+    /// A call begins. What this returns is kept beside the call, and comes back in [`Called::slot`].
+    fn begun(&self, call: &CallBegan<'_>) -> Slot {
+        let _ = call;
+        Slot::default()
+    }
+
+    /// A call is about to be sent: writes the fields that carry what is in its slot to the far side, `traceparent` for
+    /// example. They replace fields of the same names.
+    fn carry(&self, slot: &Slot, write: &mut dyn FnMut(&'static str, &str)) {
+        let _ = (slot, write);
+    }
 }
 
 impl<F> Observer for F
@@ -269,8 +344,20 @@ pub fn send(observer: Option<&Arc<dyn Observer>>, event: &Event<'_>) {
     }
 }
 
-/// Whether anybody listens; events that are costly to make ask first.
-pub(crate) fn is_observed(observer: Option<&Arc<dyn Observer>>) -> bool {
+/// Asks an operation's observer, or the global one, what to keep beside a call that begins.
+pub(crate) fn begun(observer: Option<&Arc<dyn Observer>>, call: &CallBegan<'_>) -> Slot {
+    observer.or_else(|| GLOBAL.get()).map_or_else(Slot::default, |observer| observer.begun(call))
+}
+
+/// Asks it what to send with a call.
+pub(crate) fn carry(observer: Option<&Arc<dyn Observer>>, slot: &Slot, write: &mut dyn FnMut(&'static str, &str)) {
+    if let Some(observer) = observer.or_else(|| GLOBAL.get()) {
+        observer.carry(slot, write);
+    }
+}
+
+/// Whether anybody listens; events that are costly to make ask first. For layers and drivers.
+pub fn is_observed(observer: Option<&Arc<dyn Observer>>) -> bool {
     observer.is_some() || GLOBAL.get().is_some()
 }
 
@@ -299,6 +386,8 @@ impl Arrived {
     pub fn new(operation: &Operation, accepted: &Accepted<'_>) -> Self {
         Self {
             operation: operation.name().clone(),
+            route: operation.route().cloned(),
+            remaining: operation.remaining(),
             bound: operation.bound(),
             source: accepted.source.cloned(),
             clamped: accepted.clamped,
@@ -313,7 +402,47 @@ impl Arrived {
 impl Refusal {
     /// A refusal. For layers.
     pub fn new(operation: Name, reason: Reason, remaining: Duration, field: Option<Name>) -> Self {
-        Self { operation, reason, field, remaining }
+        Self { operation, route: None, reason, field, remaining }
+    }
+
+    /// The same, with what the request was matched to.
+    #[must_use]
+    pub fn on_route(mut self, route: Option<Name>) -> Self {
+        self.route = route;
+        self
+    }
+}
+
+// === Layer ===
+
+impl Layer {
+    /// The word for labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Service => "service",
+            Self::Database => "database",
+            Self::Queue => "queue",
+        }
+    }
+}
+
+// === Slot ===
+
+impl Slot {
+    /// A slot that holds `value`.
+    pub fn of(value: impl Any + Send + Sync) -> Self {
+        Self(Some(Arc::new(value)))
+    }
+
+    /// What is in it, if it is one of these.
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.0.as_ref()?.downcast_ref()
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Slot(_)" } else { "Slot" })
     }
 }
 

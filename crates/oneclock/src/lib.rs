@@ -37,6 +37,7 @@ mod run;
 mod scope;
 mod shutdown;
 mod spawn;
+mod zombie;
 
 use std::time::Duration;
 
@@ -57,6 +58,7 @@ pub use run::{EndOf, Ended, Run};
 pub use scope::Scoped;
 pub use shutdown::Shutdown;
 pub use spawn::{Spawned, TaskFailed, running_unguarded};
+pub use zombie::{MayRunOn, Zombies, zombies};
 
 /// What the current operation has left; `None` outside of any.
 ///

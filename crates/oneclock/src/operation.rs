@@ -17,7 +17,7 @@ use oneclock_core::ledger::EntryId;
 use oneclock_core::{Bound, BoundBy, Budget, Cause, Deadline, Ending, Ledger, Name, Reason, Stage, Tick};
 use tokio_util::sync::CancellationToken;
 
-use crate::events::{self, Event, Observer};
+use crate::events::{self, CallBegan, Event, Observer, Slot};
 use crate::on_end::Hook;
 use crate::run::{Ended, Run};
 use crate::shutdown::Shutdown;
@@ -78,6 +78,7 @@ pub(crate) struct Context {
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) shutdown: Option<Shutdown>,
     pub(crate) attempts_before: u32, // of the request that all this is for, by the hop above
+    pub(crate) route: Option<Name>,  // of that request
 }
 
 pub(crate) struct Inner {
@@ -99,6 +100,7 @@ pub(crate) struct Inner {
     gave_up_after: AtomicU32,              // attempts that a call of it made in vain, or a hop below; 0: none did
     told_when_over: AtomicBool,            // whether somebody waits on its token, or it is over
     told: AtomicBool,                      // whether its event was sent
+    slot: OnceLock<Slot>,                  // what its observer keeps beside it
 }
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -146,6 +148,7 @@ impl Operation {
             observer: observer.or_else(|| outer?.observer.clone()),
             shutdown: shutdown.or_else(|| outer?.shutdown.as_ref()).cloned(),
             attempts_before: outer.map_or(0, |outer| outer.attempts_before),
+            route: outer.and_then(|outer| outer.route.clone()),
         };
         let parts = Parts { name, kind: Kind::Request, began, budget, parent: within, context, driven: true };
         Driver::of(Self::new(parts))
@@ -265,6 +268,7 @@ impl Operation {
             gave_up_after: AtomicU32::new(0),
             told_when_over: AtomicBool::new(false),
             told: AtomicBool::new(false),
+            slot: OnceLock::new(),
         }))
     }
 }
@@ -298,6 +302,21 @@ impl Operation {
     /// What sort of operation it is.
     pub fn kind(&self) -> Kind {
         self.0.kind
+    }
+
+    /// What the request that all this is for was matched to, where that is known: a router's pattern.
+    pub fn route(&self) -> Option<&Name> {
+        self.0.context.route.as_ref()
+    }
+
+    /// Puts something of an observer's beside it, which comes back in its last event. The first one stays.
+    pub fn keep(&self, slot: Slot) {
+        let _ = self.0.slot.set(slot);
+    }
+
+    /// What an observer put beside it.
+    pub fn slot(&self) -> Option<&Slot> {
+        self.0.slot.get()
     }
 
     /// When it began. For a request: when its head was read.
@@ -554,6 +573,14 @@ impl Operation {
     /// Sends an event to its observer. For drivers.
     pub fn tell(&self, event: &Event<'_>) {
         events::send(self.0.context.observer.as_ref(), event);
+    }
+
+    pub(crate) fn begun(&self, call: &CallBegan<'_>) -> Slot {
+        events::begun(self.0.context.observer.as_ref(), call)
+    }
+
+    pub(crate) fn carry(&self, slot: &Slot, write: &mut dyn FnMut(&'static str, &str)) {
+        events::carry(self.0.context.observer.as_ref(), slot, write);
     }
 
     /// Counts a result that is delivered although `deadline`, its own or that of a call, is past (contract X1). For

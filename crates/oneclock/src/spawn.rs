@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::events::{Event, RanOn};
 use crate::grant::{NotBegun, Stopped, WhyNot};
 use crate::run::{EndOf, Ended};
-use crate::{Operation, clock};
+use crate::{MayRunOn, Operation, clock};
 
 /// A task of an operation. Awaiting it gives its result; dropping it lets the task go on until it is done or the
 /// operation ends, whichever comes first.
@@ -63,13 +63,13 @@ pub enum TaskFailed {
     },
 }
 
-/// Counts work that goes on after its operation has ended: told once, when it is over.
+/// Counts work that goes on after its operation has ended: as a zombie while it does, and told once, when it is over.
 #[derive(Debug)]
 pub(crate) struct ZombieWatch {
     operation: Operation,
     work: Name,
     because: RanOn,
-    running: Option<Unguarded>,
+    running: Option<(Unguarded, MayRunOn)>,
 }
 
 /// One of [`running_unguarded`], until it is dropped.
@@ -273,7 +273,8 @@ fn not_begun(operation: &Operation, task: &Name, ending: Ending) -> NotBegun {
 
 impl ZombieWatch {
     pub(crate) fn new(operation: Operation, work: Name, because: RanOn) -> Self {
-        Self { operation, work, because, running: Some(Unguarded::new()) }
+        let running = Some((Unguarded::new(), MayRunOn::new(&operation, because)));
+        Self { operation, work, because, running }
     }
 }
 

@@ -38,6 +38,8 @@ mod retry;
 mod run;
 #[path = "main/shutdown.rs"]
 mod shutdown;
+#[path = "main/slots.rs"]
+mod slots;
 #[path = "main/spawn.rs"]
 mod spawn;
 #[path = "main/storm.rs"]

@@ -58,6 +58,45 @@ pub enum Route<'r> {
     },
 }
 
+// === Route ===
+
+impl<'r> Route<'r> {
+    /// What a router matched to `pattern`, for a request to `path`: [`Mounted`](Self::Mounted) if tonic mounts services by such
+    /// a pattern, `/shop.Pricing/{*rest}`, else the [`Pattern`](Self::Pattern). A service without a package looks like any
+    /// path.
+    ///
+    /// ```
+    /// # use oneclock_http::Route;
+    /// assert_eq!(Route::matched("/orders/{id}", "/orders/7"), Route::Pattern("/orders/{id}"));
+    /// let method = Route::matched("/shop.Pricing/{*rest}", "/shop.Pricing/Price");
+    /// assert_eq!((method.endpoint(), method.pattern()), ("/shop.Pricing/Price", Some("/shop.Pricing/{*rest}")));
+    /// ```
+    pub fn matched(pattern: &'r str, path: &'r str) -> Self {
+        let service = pattern.strip_suffix("/{*rest}").and_then(|service| service.strip_prefix('/'));
+        match service {
+            Some(service) if service.contains('.') && !service.contains(['/', '{']) => Self::Mounted { pattern, path },
+            _ => Self::Pattern(pattern),
+        }
+    }
+
+    /// What was asked for: the pattern, or the path of a remote procedure, which names its method. Callers choose such paths,
+    /// so it is no label.
+    pub fn endpoint(self) -> &'r str {
+        match self {
+            Self::Pattern(pattern) => pattern,
+            Self::Method(path) | Self::Mounted { path, .. } => path,
+        }
+    }
+
+    /// The router's pattern, of which there are as many as the router has, so that it may be a label.
+    pub fn pattern(self) -> Option<&'r str> {
+        match self {
+            Self::Pattern(pattern) | Self::Mounted { pattern, .. } => Some(pattern),
+            Self::Method(_) => None,
+        }
+    }
+}
+
 // === IngressLayer ===
 
 impl IngressLayer {

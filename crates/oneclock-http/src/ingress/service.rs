@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, Version, header};
 use http_body::Body;
 use oneclock::events::{Arrived, Event, Refusal};
-use oneclock::{Operation, clock, events};
+use oneclock::{Driver, Operation, clock, events};
 use oneclock_core::ingress::{Arriving, Decision};
 use oneclock_core::{Deadline, Name, Reason};
 use tower_service::Service;
@@ -59,7 +59,10 @@ where
         let shutdown = arrival.map(|arrival| &arrival.shutdown).or(config.shutdown.as_ref());
 
         let said = config.fields.read(request.method(), request.uri(), request.headers(), trust);
-        let limits = match config.route.and_then(|route| route(request.extensions(), request.uri())) {
+        let route = config.route.and_then(|route| route(request.extensions(), request.uri()));
+        let observed = events::is_observed(config.observer.as_ref());
+        let label = route.and_then(Route::pattern).filter(|_| observed).map(|pattern| Name::from(pattern.to_owned()));
+        let limits = match route {
             Some(Route::Pattern(pattern)) => config.policy.limits(Some(pattern)),
             Some(Route::Method(path)) => config.policy.limits_of_method(path),
             Some(Route::Mounted { pattern, path }) => config.policy.limits_of_mounted(pattern, path),
@@ -79,13 +82,13 @@ where
             Decision::Accepted(accepted) => accepted,
             Decision::Refused(refused) => {
                 let field = refused.malformed.map(|malformed| malformed.field.clone());
-                self.tell_refused(refused.reason, refused.remaining, field);
+                self.tell_refused(label, refused.reason, refused.remaining, field);
                 return IngressFuture::refused(unread(&request, answering.problem(&Problem::refused(&refused))));
             }
         };
         if shutdown.is_some_and(oneclock::Shutdown::is_signalled) {
             let remaining = accepted.budget.deadline.remaining(now);
-            self.tell_refused(Reason::Shutdown, remaining, None);
+            self.tell_refused(label, Reason::Shutdown, remaining, None);
             return IngressFuture::refused(unread(&request, answering.problem(&Problem::shutting_down(remaining))));
         }
 
@@ -93,6 +96,7 @@ where
         let name = config.policy.name().clone();
         let driver = Operation::arrive(name, arrived, accepted.budget, within, shutdown, config.observer.clone())
             .serving_attempt(said.attempt);
+        let driver = label.into_iter().fold(driver, Driver::on_route);
         let operation = driver.operation();
         if operation.is_observed() {
             operation.tell(&Event::Arrived(&Arrived::new(operation, &accepted)));
@@ -130,8 +134,8 @@ fn unread<B: Body>(request: &Request<B>, mut answer: Response<Bytes>) -> Respons
 }
 
 impl<S> Ingress<S> {
-    fn tell_refused(&self, reason: Reason, remaining: Duration, field: Option<Name>) {
-        let refusal = Refusal::new(self.config.policy.name().clone(), reason, remaining, field);
+    fn tell_refused(&self, route: Option<Name>, reason: Reason, remaining: Duration, field: Option<Name>) {
+        let refusal = Refusal::new(self.config.policy.name().clone(), reason, remaining, field).on_route(route);
         events::send(self.config.observer.as_ref(), &Event::Refused(&refusal));
     }
 }

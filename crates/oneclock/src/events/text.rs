@@ -55,7 +55,7 @@ impl fmt::Display for Event<'_> {
 /// `order arrived with 800ms (bound: caller, from grpc-timeout)`
 impl fmt::Display for Arrived {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operation, bound, source, clamped, skew_suspected, malformed } = self;
+        let Self { operation, route: _, remaining: _, bound, source, clamped, skew_suspected, malformed } = self;
         write!(f, "{operation} arrived with {} (bound: {}", Legible(bound.limit), bound.by)?;
         if let Some(field) = source {
             write!(f, ", from {field}")?;
@@ -76,7 +76,7 @@ impl fmt::Display for Arrived {
 /// `order refused: too little of the time budget was left to begin (insufficient_budget), 3ms left`
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operation, reason, field, remaining } = self;
+        let Self { operation, route: _, reason, field, remaining } = self;
         write!(f, "{operation} refused: {} ({reason}", reason.title())?;
         if let Some(field) = field {
             write!(f, ", {field}")?;
@@ -139,9 +139,10 @@ impl fmt::Display for Keyed {
 mod tests {
     use super::*;
     use oneclock_core::retry::Stop;
-    use oneclock_core::{Bound, BoundBy, Cause, Ending, Ledger, Name, Reason, Stage, Tick};
+    use oneclock_core::{Bound, BoundBy, Cause, Deadline, Ending, Ledger, Name, Reason, Stage, Tick};
     use std::time::Duration;
 
+    use crate::events::{Layer, Slot};
     use crate::operation::Kind;
 
     #[track_caller]
@@ -159,6 +160,8 @@ mod tests {
         let bound = Bound { by: BoundBy::Caller, limit: ms(800) };
         let at = Tick::from_nanos(0) + ms(800);
         let mut arrived = Arrived {
+            route: None,
+            remaining: ms(800),
             operation: order.clone(),
             bound,
             source: Some("grpc-timeout".into()),
@@ -177,7 +180,11 @@ mod tests {
         let mut ledger = Ledger::new(Tick::from_nanos(0));
         let entry = ledger.open("inventory", Stage::Wait, None, Tick::from_nanos(0));
         ledger.close(entry, Tick::from_nanos(0) + ms(20));
+        let nothing = Slot::default();
         let mut ended = OperationEnded {
+            route: None,
+            deadline: Deadline::at(at),
+            slot: &nothing,
             operation: order,
             kind: Kind::Request,
             parent: None,
@@ -198,6 +205,9 @@ mod tests {
         says(&Event::Ended(&ended), "order: done after 801ms of 800ms (bound: caller)");
 
         let mut called = Called {
+            layer: Layer::Service,
+            remaining: ms(800),
+            slot: Slot::default(),
             operation: order.clone(),
             call: stock.clone(),
             bound: Bound { by: BoundBy::Cap, limit: ms(300) },

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use oneclock_core::Tick;
+use oneclock_core::{Name, Tick};
 
 use super::{Inner, Operation};
 use crate::clock;
@@ -45,6 +45,14 @@ impl Driver {
         if let Some(inner) = Arc::get_mut(&mut self.operation.0) {
             let before = attempt.saturating_sub(1);
             inner.context.attempts_before = inner.context.attempts_before.max(before);
+        }
+        self
+    }
+
+    /// The same, for a request that was matched to `route`. Call it before the operation is cloned; later it has no effect.
+    pub fn on_route(mut self, route: Name) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.operation.0) {
+            inner.context.route = Some(route);
         }
         self
     }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Inner, Kind, LIVE, Operation};
 use crate::clock;
-use crate::events::{self, Event, OperationEnded};
+use crate::events::{self, Event, OperationEnded, Slot};
 use crate::shutdown::Shutdown;
 
 impl Inner {
@@ -112,7 +112,8 @@ impl Inner {
         let dropped = Dropped {
             panicking: std::thread::panicking() || self.panicked.load(Ordering::Acquire),
             shutting_down: self.is_shutting_down(),
-            past_the_deadline: self.budget.deadline.is_past(now),
+            remaining: self.budget.deadline.remaining(now),
+            bound: self.budget.bound.by,
         };
         self.end_at(dropped.cause(), now);
     }
@@ -183,15 +184,19 @@ impl Inner {
         if events::is_observed(self.context.observer.as_ref()) {
             // A copy, so that the observer is called without the lock and may ask for the ledger itself.
             let ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let nothing = Slot::default();
             let ended = OperationEnded {
                 operation: &self.name,
                 kind: self.kind,
                 parent: self.parent.as_ref().map(Operation::name),
+                route: self.context.route.as_ref(),
+                deadline: self.budget.deadline,
                 bound: self.budget.bound,
                 ending: self.life.ending(),
                 answered: self.answered.get().copied(),
                 elapsed: clock::now().since(self.began),
                 ledger: &ledger,
+                slot: self.slot.get().unwrap_or(&nothing),
             };
             events::send(self.context.observer.as_ref(), &Event::Ended(&ended));
         }

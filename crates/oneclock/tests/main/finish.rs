@@ -11,7 +11,9 @@ use tokio::sync::oneshot;
 use crate::support::{Recorder, Told, begun, cause, ms, request_under, settle};
 
 /// A step that takes `time`, and the news that it came to its end.
-fn step(time: u64) -> (impl Future<Output = Result<u32, io::Error>> + Send + 'static, oneshot::Receiver<()>) {
+pub(crate) fn step(
+    time: u64,
+) -> (impl Future<Output = Result<u32, io::Error>> + Send + 'static, oneshot::Receiver<()>) {
     let (done, is_done) = oneshot::channel();
     let work = async move {
         tokio::time::sleep(ms(time)).await;

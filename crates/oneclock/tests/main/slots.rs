@@ -1,0 +1,101 @@
+//! What an observer keeps beside operations and calls, and what of it goes out with a call.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use oneclock::events::{CallBegan, Event, Layer, Observer, RanOn, Slot};
+use oneclock::{MayRunOn, Operation, clock, zombies};
+use oneclock_core::{BoundBy, Budget, Name, Outcome};
+
+use crate::support::{Recorder, begun, ms};
+
+/// Numbers the calls, as a tracer would give them spans.
+#[derive(Default)]
+struct Numbers {
+    begun: Mutex<Vec<(String, Layer, Duration, u32)>>,
+    over: Mutex<Vec<(String, Option<usize>)>>,
+}
+
+impl Observer for Numbers {
+    fn on(&self, event: &Event<'_>) {
+        let (what, slot) = match event {
+            Event::Called(called) => (&called.call, &called.slot),
+            Event::Ended(ended) => (ended.operation, ended.slot),
+            _ => return,
+        };
+        self.over.lock().unwrap().push((what.to_string(), slot.get::<usize>().copied()));
+    }
+
+    fn begun(&self, call: &CallBegan<'_>) -> Slot {
+        let mut begun = self.begun.lock().unwrap();
+        begun.push((call.call.to_string(), call.layer, call.remaining, call.attempt));
+        Slot::of(begun.len())
+    }
+
+    fn carry(&self, slot: &Slot, write: &mut dyn FnMut(&'static str, &str)) {
+        if let Some(number) = slot.get::<usize>() {
+            write("x-number", &number.to_string());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_comes_back_with_the_end_of_its_call_and_of_its_operation() {
+    let numbers = Arc::new(Numbers::default());
+    let op = Operation::begin("order", ms(800)).observed_by(numbers.clone());
+    op.keep(Slot::of(7_usize));
+    op.keep(Slot::of(8_usize)); // the first one stays
+    let stock = op.grant("stock").cap(ms(300)).call().unwrap();
+    let rows = op.grant("rows").layer(Layer::Database).call().unwrap();
+    let mut sent = Vec::new();
+    rows.carry(&mut |name, value| sent.push((name, value.to_owned())));
+    assert_eq!(sent, [("x-number", "2".to_owned())]);
+    rows.close(Outcome::Applied);
+    drop(stock); // abandoned: its slot comes back all the same
+    drop(op);
+    let began = [("stock".to_owned(), Layer::Service, ms(800), 1), ("rows".to_owned(), Layer::Database, ms(800), 1)];
+    assert_eq!(*numbers.begun.lock().unwrap(), began);
+    let over = [("rows".to_owned(), Some(2)), ("stock".to_owned(), Some(1)), ("order".to_owned(), Some(7))];
+    assert_eq!(*numbers.over.lock().unwrap(), over);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_route_of_a_request_is_known_to_all_that_is_begun_for_it() {
+    let now = clock::now();
+    let budget = Budget::begin(BoundBy::Caller, ms(800), now);
+    let route = Name::from("/orders/{id}");
+    let driver = Operation::arrive("order".into(), now, budget, None, None, None).on_route(route.clone());
+    let op = driver.operation();
+    assert_eq!(op.route(), Some(&route));
+    let child = op.grant("pricing").operation().unwrap();
+    assert_eq!(child.route(), Some(&route));
+    assert_eq!(op.detach("mail", ms(100), "the mail may be slow").route(), Some(&route));
+    assert_eq!(Operation::begin("nightly", ms(100)).route(), None);
+}
+
+/// I14: counted while it runs, from the moment on when nobody waits for it, and not before.
+#[tokio::test(start_paused = true)]
+async fn i14_what_runs_for_nobody_is_counted_while_it_does() {
+    let recorder = Recorder::new();
+    let before = zombies();
+    let op = begun("report", ms(100), &recorder);
+    let statement = MayRunOn::new(&op, RanOn::Statement);
+    let (work, done) = crate::finish::step(300);
+    let step = tokio::spawn({
+        let op = op.clone();
+        async move { op.must_finish("charge", ms(5_000), work).await }
+    });
+    tokio::time::sleep(ms(50)).await;
+    assert_eq!(zombies(), before, "somebody waits for both");
+    tokio::time::sleep(ms(100)).await; // past the deadline, which nobody asked about
+    let now = zombies();
+    assert_eq!((now.statements - before.statements, now.must_finish - before.must_finish), (1, 1));
+    assert_eq!(now.total() - before.total(), 2);
+    step.await.unwrap().unwrap_err();
+    drop(op); // an operation that has gone is over as well
+    assert_eq!(zombies().statements - before.statements, 1);
+    drop(statement);
+    done.await.unwrap();
+    crate::support::settle().await;
+    assert_eq!(zombies(), before);
+}
