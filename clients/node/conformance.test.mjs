@@ -16,6 +16,7 @@ const SKIPPED = {
 };
 const SKIPPED_COLUMNS = {
   "statuses.json grpc": "plain HTTP only",
+  "statuses.json connect": "plain HTTP only",
   "statuses.json repeat": "this client makes one attempt and never repeats",
 };
 // Rows of statuses.json that this client never answers.
@@ -162,7 +163,7 @@ test("statuses", () => {
   const known = [...Object.keys(REASONS), ...Object.keys(OTHER_REASONS)];
   assert.deepEqual(rows.map((row) => row.reason).sort(), known.sort());
   for (const row of rows) {
-    fields(row, "reason", "situation", "http", "grpc", "repeat", "only_in_logs");
+    fields(row, "reason", "situation", "http", "grpc", "connect", "repeat", "only_in_logs");
     if (!Object.hasOwn(REASONS, row.reason)) continue;
     const document = problem(row.reason, false, Deadline.begin(100), "work");
     assert.equal(document.status, row.http, row.reason);

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import dataclasses
 import http.client
 import json
 import re
 import socket
 import time
-from dataclasses import dataclass
-from datetime import date, datetime, timedelta
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional
 from urllib.parse import urlsplit
 
 MS, SEC = 1_000_000, 1_000_000_000
@@ -25,110 +24,88 @@ U64, I64 = 2**64 - 1, 2**63 - 1
 
 # === Spellings: what the value of one field says, and how one is written ===
 
-
-class Codec(NamedTuple):
-    """One spelling. `read` gets the grammar's groups and the wall clock and gives what is left; None says nothing."""
-
-    grammar: re.Pattern[str]
-    read: Callable[[Tuple[str, ...], int], Optional[int]]
-    write: Callable[[int, int], Optional[str]]  # what is left, wall clock; None: below one unit, not to be sent [E2]
-    moment: Optional[Callable[[Tuple[str, ...], int], int]] = None  # absolute ones: how far off, negative when past
-
-
 GRPC_UNITS = {"n": 1, "u": 1_000, "m": MS, "S": SEC, "M": 60 * SEC, "H": 3600 * SEC}
-L5D_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-EPOCH_DAY, DAYS_PER_400_YEARS = date(1970, 1, 1).toordinal(), 146_097
+L5D_UNITS = {"ms": MS, "s": SEC, "m": 60 * SEC, "h": 3600 * SEC, "d": 86_400 * SEC}
+EPOCH, SECONDS_PER_400_YEARS = datetime(1970, 1, 1), 146_097 * 86_400
 LAST_EPOCH_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
+RFC3339 = (
+    "([0-9]{4})-([0-9]{2})-([0-9]{2})T([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9]|60)"
+    r"(?:\.([0-9]+))?(?:Z|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))"
+)
+Writes = Callable[[int, int], Optional[str]]
 
 
-def _write_grpc(left: int, _wall: int) -> Optional[str]:
+def _long(digits: str) -> int:
+    return min(int(digits), U64)
+
+
+def _fraction(digits: str | None) -> int:
+    return int((digits or "0")[:9].ljust(9, "0"))  # more digits are cut off, which is rounding down
+
+
+def _read_rfc3339(groups: tuple[str, ...], wall: int) -> int:
+    year, month, day, hour, minute, second = (int(group) for group in groups[:6])
+    digits, sign, zone_hour, zone_minute = groups[6:]
+    # `datetime` knows no year 0; the calendar repeats every 400 years. It refuses days that do not exist.
+    at = datetime(2000 + year % 400, month, day, hour, minute, min(second, 59))
+    at -= timedelta(hours=int(zone_hour or 0), minutes=int(zone_minute or 0)) * (-1 if sign == "-" else 1)
+    # A leap second is the last nanosecond before it, and only at the end of a month in UTC.
+    if second == 60 and f"{at + timedelta(seconds=1):%d %H:%M:%S}" != "01 00:00:00":
+        raise ValueError("no leap second there")
+    seconds = (at - EPOCH) // timedelta(seconds=1) + (year // 400 - 5) * SECONDS_PER_400_YEARS
+    return seconds * SEC + (SEC - 1 if second == 60 else _fraction(digits)) - wall
+
+
+def _write_grpc(left: int, _wall: int) -> str | None:
     for unit, size in GRPC_UNITS.items():  # the finest unit that fits eight digits [E1]
         if left // size <= 99_999_999:
             return f"{left // size}{unit}" if left > 0 else None
     return "99999999H"
 
 
-def _units(left: int, unit: int, form: str = "{}") -> Optional[str]:
-    return form.format(min(left // unit, 9_999_999_999)) if left >= unit else None
+def _whole(unit: int, form: Callable[[int], str] = str, most: int = 9_999_999_999) -> Writes:
+    return lambda left, _: form(min(left // unit, most)) if left >= unit else None
 
 
-def _write_decimal(left: int, _wall: int) -> Optional[str]:
-    millis = min(left // MS, 9_999_999_999_999)
-    return f"{millis // 1000}.{millis % 1000:03}" if millis else None
+def _moment(form: Callable[[int], str]) -> Writes:
+    return lambda left, wall: form(min((wall + left) // MS, LAST_EPOCH_MS)) if left >= MS else None
 
 
-def _read_l5d(groups: Tuple[str, ...], _wall: int) -> int:
-    number, unit = min(int(groups[0]), U64), groups[1]
-    return number * MS if unit == "ms" else min(number * L5D_SECONDS[unit], U64) * SEC
+class Codec(NamedTuple):
+    grammar: str
+    read: Callable[[Any, int], int | None]  # the grammar's groups and the wall clock to what is left; None says nothing
+    write: Writes  # back; None: below one unit, not to be sent [E2]
+    moment: Callable[[Any, int], int] | None = None  # how far off the moment is that it names, negative when past
 
 
-def _read_decimal(groups: Tuple[str, ...], _wall: int) -> int:
-    return min(int(groups[0]), U64) * SEC + _fraction(groups[1])
-
-
-def _fraction(digits: Optional[str]) -> int:
-    return int((digits or "0")[:9].ljust(9, "0"))  # more digits are cut off, which is rounding down
-
-
-def _rfc3339(groups: Tuple[str, ...], wall: int) -> int:
-    year, month, day, hour, minute, second = (int(group) for group in groups[:6])
-    # `date` knows no year 0; the calendar repeats every 400 years. It refuses days that do not exist: malformed.
-    days = date(2000 + year % 400, month, day).toordinal() - EPOCH_DAY + (year // 400 - 5) * DAYS_PER_400_YEARS
-    sign, zone_hour, zone_minute = groups[7:]
-    east = (int(zone_hour or 0) * 3600 + int(zone_minute or 0) * 60) * (-1 if sign == "-" else 1)
-    seconds, nanos = days * 86_400 + hour * 3600 + minute * 60 + min(second, 59) - east, _fraction(groups[6])
-    if second == 60:  # a leap second is the last nanosecond before it, and only at the end of a month in UTC
-        next_day, of_day = divmod(seconds + 1, 86_400)
-        if of_day or date.fromordinal(next_day % DAYS_PER_400_YEARS + EPOCH_DAY).day != 1:
-            raise ValueError("no leap second there")
-        nanos = SEC - 1
-    return seconds * SEC + nanos - wall
-
-
-def _read_epoch(groups: Tuple[str, ...], wall: int) -> int:
-    return min(int(groups[0]), U64) * MS - wall
-
-
-def _epoch_ms(left: int, wall: int) -> Optional[int]:
-    return min((wall + left) // MS, LAST_EPOCH_MS) if left >= MS else None
-
-
-def _write_epoch(left: int, wall: int) -> Optional[str]:
-    at = _epoch_ms(left, wall)
-    return None if at is None else str(at)
-
-
-def _write_rfc3339(left: int, wall: int) -> Optional[str]:
-    at = _epoch_ms(left, wall)
-    moment = None if at is None else datetime(1970, 1, 1) + timedelta(milliseconds=at)
-    return None if moment is None else moment.isoformat(timespec="milliseconds") + "Z"
-
-
-def _read_finagle(groups: Tuple[str, ...], wall: int) -> int:
-    stamp, end = (min(int(group), U64) for group in groups)
-    return min(end - wall, end - stamp)  # what was left when it was written also bounds what is left now
-
-
-def _write_finagle(left: int, wall: int) -> Optional[str]:
-    return f"{wall} {min(wall + left, I64)}" if left > 0 and wall < I64 else None
-
-
-_TIME = (
-    "([0-9]{4})-([0-9]{2})-([0-9]{2})T([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9]|60)"
-    r"(?:\.([0-9]+))?(?:Z|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))"
-)
-_re = re.compile
-CODECS: Dict[str, Codec] = {
-    "grpc": Codec(_re("([0-9]{1,8})([HMSmun])"), lambda g, _: int(g[0]) * GRPC_UNITS[g[1]], _write_grpc),
-    "remaining-ms": Codec(_re("([0-9]{1,10})"), lambda g, _: int(g[0]) * MS, lambda left, _: _units(left, MS)),
+CODECS = {
+    "grpc": Codec("([0-9]{1,8})([HMSmun])", lambda g, _: int(g[0]) * GRPC_UNITS[g[1]], _write_grpc),
+    "remaining-ms": Codec("([0-9]{1,10})", lambda g, _: int(g[0]) * MS, _whole(MS)),
     # Envoy means "no limit" by zero, so zero says nothing here [P2]; only trusted peers are asked.
-    "envoy-ms": Codec(_re("([0-9]{1,10})"), lambda g, _: int(g[0]) * MS or None, lambda left, _: _units(left, MS)),
-    "remaining-seconds": Codec(_re("([0-9]{1,10})"), lambda g, _: int(g[0]) * SEC, lambda left, _: _units(left, SEC)),
-    "decimal-seconds": Codec(_re(r"([0-9]+)(?:\.([0-9]+))?"), _read_decimal, _write_decimal),
-    "l5d": Codec(_re("([0-9]+)(ms|[smhd])"), _read_l5d, lambda left, _: _units(left, MS, "{}ms")),
-    "epoch-ms": Codec(_re("([0-9]+)"), _read_epoch, _write_epoch, _read_epoch),
-    "rfc3339": Codec(_re(_TIME), _rfc3339, _write_rfc3339, _rfc3339),
-    "finagle": Codec(_re("([0-9]+) ([0-9]+)"), _read_finagle, _write_finagle, lambda g, w: min(int(g[1]), U64) - w),
+    "envoy-ms": Codec("([0-9]{1,10})", lambda g, _: int(g[0]) * MS or None, _whole(MS)),
+    "remaining-seconds": Codec("([0-9]{1,10})", lambda g, _: int(g[0]) * SEC, _whole(SEC)),
+    "decimal-seconds": Codec(
+        r"([0-9]+)(?:\.([0-9]+))?",
+        lambda g, _: _long(g[0]) * SEC + _fraction(g[1]),
+        _whole(MS, lambda ms: f"{ms // 1000}.{ms % 1000:03}", 9_999_999_999_999),
+    ),
+    "l5d": Codec(
+        "([0-9]+)(ms|[smhd])", lambda g, _: min(_long(g[0]) * L5D_UNITS[g[1]], U64 * SEC), _whole(MS, "{}ms".format)
+    ),
+    "epoch-ms": Codec("([0-9]+)", lambda g, w: _long(g[0]) * MS - w, _moment(str), lambda g, w: _long(g[0]) * MS - w),
+    "rfc3339": Codec(
+        RFC3339,
+        _read_rfc3339,
+        _moment(lambda ms: f"{EPOCH + timedelta(milliseconds=ms):%Y-%m-%dT%H:%M:%S}.{ms % 1000:03}Z"),
+        _read_rfc3339,
+    ),
+    "finagle": Codec(
+        "([0-9]+) ([0-9]+)",
+        # What was left when it was written also bounds what is left now.
+        lambda g, wall: min(_long(g[1]) - wall, _long(g[1]) - _long(g[0])),
+        lambda left, wall: f"{wall} {min(wall + left, I64)}" if left > 0 and wall < I64 else None,
+        lambda g, wall: _long(g[1]) - wall,
+    ),
 }
 # The contract's table. `x-request-timeout` means two things in the wild, so it is read only where its kind is declared:
 # Policy(known={**DEFAULT_SET, "x-request-timeout": "remaining-seconds"}).
@@ -155,10 +132,10 @@ RETRIES_AND_HEDGES = set(
     "x-envoy-retry-grpc-on x-envoy-hedge-on-per-try-timeout".split()
 )
 
-# === Fields: one request's, read together and written together ===
+# === Fields: one request's, read together ===
 
+Fields = Iterable[tuple[str, str]]
 Conventions = Mapping[str, str]  # field name, lower case, to a word of CODECS
-Fields = Iterable[Tuple[str, str]]
 
 
 class Reading(NamedTuple):
@@ -166,9 +143,9 @@ class Reading(NamedTuple):
 
     word: str
     left_ns: int = 0
-    source: Optional[str] = None  # the field that made the result; of equals the first
-    at_most_ns: Optional[int] = None  # the least that was understood, zero for expired, also beside a malformed field
-    moments: Tuple[int, ...] = ()  # how far off the moments are that were named, negative when past
+    source: str | None = None  # the field that made the result; of equals the first
+    at_most_ns: int | None = None  # the least that was understood, zero for expired, also beside a malformed field
+    moments: tuple[int, ...] = ()  # how far off the moments are that were named, negative when past
 
     def skewed(self, ceiling_ns: int, tolerance_ns: int = SEC) -> bool:
         """Whether a sender's clock is suspected not to agree with ours [P10]."""
@@ -178,7 +155,7 @@ class Reading(NamedTuple):
 def parse(kind: str, value: str, wall_ns: int = 0) -> Reading:
     """What one field's value says."""
     codec = CODECS[kind]
-    match = codec.grammar.fullmatch(value) if len(value) <= 128 else None
+    match = re.fullmatch(codec.grammar, value) if len(value) <= 128 else None
     if not match:
         return Reading("malformed")
     try:
@@ -187,34 +164,27 @@ def parse(kind: str, value: str, wall_ns: int = 0) -> Reading:
         return Reading("malformed")
     if left is None:
         return Reading("absent")
-    moments = (codec.moment(match.groups(), wall_ns),) if codec.moment else ()
-    left = max(0, left)
+    left, moments = max(0, left), (codec.moment(match.groups(), wall_ns),) if codec.moment else ()
     return Reading("valid" if left else "expired", left, None, left, moments)
 
 
-def encode(kind: str, left_ns: int, wall_ns: int = 0) -> Optional[str]:
+def encode(kind: str, left_ns: int, wall_ns: int = 0) -> str | None:
     """The value that says so much is left: rounded down, saturating [E1, E6]. None: make no call [E2, E3]."""
     return CODECS[kind].write(left_ns, wall_ns)
 
 
-def read(fields: Fields, known: Conventions, inside: bool = True, wall_ns: Optional[int] = None) -> Reading:
+def read(fields: Fields, known: Conventions, inside: bool = True, wall_ns: int | None = None) -> Reading:
     """The smallest wins; one malformed field makes the whole malformed [P8, P9]."""
     wall_ns = time.time_ns() if wall_ns is None else wall_ns
-    least, malformed, moments = Reading("absent"), None, ()  # type: Reading, Optional[str], Tuple[int, ...]
-    for name, value in fields:
-        name = name.lower()
-        kind = known.get(name)
-        if kind is None or (kind == "envoy-ms" and not inside):
-            continue
-        said = parse(kind, value, wall_ns)
-        moments += said.moments
-        if said.word == "malformed":
-            malformed = malformed or name
-        elif said.word != "absent" and (least.word == "absent" or said.left_ns < least.left_ns):
-            least = said._replace(source=name)
+    kinds = {name: kind for name, kind in known.items() if inside or kind != "envoy-ms"}
+    named = [(name.lower(), value) for name, value in fields if name.lower() in kinds]
+    said = [parse(kinds[name], value, wall_ns)._replace(source=name) for name, value in named]
+    understood = [one for one in said if one.word in ("valid", "expired")]
+    least = min(understood, key=lambda one: one.left_ns, default=Reading("absent"))
+    malformed = [one.source for one in said if one.word == "malformed"]
     if malformed:
-        least = least._replace(word="malformed", left_ns=0, source=malformed)
-    return least._replace(moments=moments)
+        least = least._replace(word="malformed", left_ns=0, source=malformed[0])
+    return least._replace(moments=tuple(moment for one in said for moment in one.moments))
 
 
 # === Deadline: the moment after which a result is useless ===
@@ -223,7 +193,7 @@ def read(fields: Fields, known: Conventions, inside: bool = True, wall_ns: Optio
 class OutOfTime(TimeoutError):
     """No time is left, or too little. A local error: nothing the other side said [E3, X2]."""
 
-    def __init__(self, what: str, deadline: "Deadline", stage: str, outcome: str = "unknown") -> None:
+    def __init__(self, what: str, deadline: Deadline, stage: str, outcome: str = "unknown") -> None:
         self.deadline, self.stage, self.outcome = deadline, stage, outcome
         spent, limit = deadline.elapsed_ns() / MS, deadline.limit_ns / MS
         super().__init__(
@@ -241,7 +211,7 @@ class Deadline:
     limit_ns: int  # the limit it set, counted from the start
 
     @staticmethod
-    def begin(limit_ms: float, bound: str = "cap") -> "Deadline":
+    def begin(limit_ms: float, bound: str = "cap") -> Deadline:
         """A new one, for work that nobody asked for by the network, and for detached work."""
         limit_ns = int(limit_ms * MS)
         return Deadline(time.monotonic_ns() + limit_ns, bound, limit_ns)
@@ -258,33 +228,34 @@ class Deadline:
             raise OutOfTime(what, self, stage, outcome)
 
     def child(
-        self, what: str = "call", cap_ms: Optional[float] = None, reserve_ms: float = 0, min_useful_ms: float = 5
-    ) -> "Deadline":
+        self, what: str = "call", cap_ms: float | None = None, reserve_ms: float = 0, min_useful_ms: float = 5
+    ) -> Deadline:
         """What one child may spend: min(remaining - reserve, cap) [C1, E5]."""
         if cap_ms is not None and cap_ms < min_useful_ms:
             raise ValueError(f"{what}: the cap is below the least that is useful")
         now, most_ns = time.monotonic_ns(), self.at_ns - max(0, int(reserve_ms * MS))
-        if most_ns - now <= 0 or most_ns - now < min_useful_ms * MS:  # before the cap
+        if most_ns - now < max(1, min_useful_ms * MS):  # before the cap
             raise OutOfTime(what, self, "work", "not_sent")
         if cap_ms is not None and now + int(cap_ms * MS) < most_ns:
             return Deadline(now + int(cap_ms * MS), "cap", int(cap_ms * MS))
         return Deadline(most_ns, self.bound, most_ns - now)
 
     @contextlib.contextmanager
-    def scope(self) -> Iterator["Deadline"]:
-        """Makes it the current one, or the one around it if that ends earlier."""
+    def scope(self) -> Iterator[Deadline]:
+        """Makes it the current one, or the one around it if that ends earlier. Gives whichever it is."""
         around = current()
-        token = _current.set(around if around and around.at_ns < self.at_ns else self)
+        deadline = around if around and around.at_ns < self.at_ns else self
+        token = _current.set(deadline)
         try:
-            yield self
+            yield deadline
         finally:
             _current.reset(token)
 
 
-_current: contextvars.ContextVar[Optional[Deadline]] = contextvars.ContextVar("oneclock", default=None)
+_current: contextvars.ContextVar[Deadline | None] = contextvars.ContextVar("oneclock", default=None)
 
 
-def current() -> Optional[Deadline]:
+def current() -> Deadline | None:
     """The deadline of the request that this code works for."""
     return _current.get()
 
@@ -300,14 +271,6 @@ REASONS = {
 }
 
 
-class Refused(NamedTuple):
-    """Nothing of the request began."""
-
-    reason: str
-    deadline: Deadline
-    field: Optional[str]
-
-
 @dataclass(frozen=True)
 class Policy:
     """One service's limits. `count` gets what happened, and the field that made it happen, for metrics [P3, P10]."""
@@ -316,8 +279,8 @@ class Policy:
     ceiling_ms: float = 10_000  # the most that anybody gets
     min_useful_ms: float = 5  # below it a request is refused before any side effect [C4, K4]
     on_malformed: str = "reject"  # or "clamp" [P3]
-    known: Conventions = dataclasses.field(default_factory=lambda: DEFAULT_SET)
-    count: Callable[[str, Optional[str]], None] = lambda what, field: None
+    known: Conventions = field(default_factory=lambda: DEFAULT_SET)
+    count: Callable[[str, str | None], None] = lambda what, field: None
 
     def __post_init__(self) -> None:
         if not 0 < self.min_useful_ms <= self.when_absent_ms <= self.ceiling_ms < float("inf"):
@@ -325,38 +288,39 @@ class Policy:
         if self.on_malformed not in ("reject", "clamp") or not all(kind in CODECS for kind in self.known.values()):
             raise ValueError(f"on_malformed is reject or clamp, and a field holds one of {', '.join(CODECS)}")
 
-    def decide(self, reading: Reading, inside: bool, arrived_ns: int) -> Union[Deadline, Refused]:
-        """Counted from the arrival [K1]. Inside: min(caller, ceiling). Outside: min(caller, when_absent) [C2]."""
+    def decide(self, reading: Reading, inside: bool, arrived_ns: int) -> tuple[Deadline, str | None]:
+        """What it has, from its arrival [K1], and why it is refused, if it is. Then nothing of it has begun.
+
+        Inside: min(caller, ceiling). Outside: min(caller, when_absent) [C2].
+        """
         absent_ns, ceiling_ns = int(self.when_absent_ms * MS), int(self.ceiling_ms * MS)
         if reading.skewed(ceiling_ns):
             self.count("skew", reading.source)
-        limit_ns, bound = absent_ns, "absent"
         if reading.word == "malformed":
             self.count("malformed_deadline", reading.source)
             if self.on_malformed == "reject":
-                return Refused("malformed_deadline", Deadline(arrived_ns, bound, 0), reading.source)
-        asked_ns = reading.at_most_ns  # beside a malformed field: what was understood still shortens
-        if asked_ns is not None and not (reading.word == "malformed" and asked_ns >= absent_ns):
-            most_ns, by = (ceiling_ns, "ceiling") if inside else (absent_ns, "absent")
-            limit_ns, bound = (most_ns, by) if asked_ns > most_ns else (asked_ns, "caller")
+                return Deadline(arrived_ns, "absent", 0), "malformed_deadline"
+        believed = inside and reading.word in ("valid", "expired")
+        limit_ns, bound = (ceiling_ns, "ceiling") if believed else (absent_ns, "absent")
+        if reading.at_most_ns is not None and reading.at_most_ns <= limit_ns:  # also beside a malformed field
+            limit_ns, bound = reading.at_most_ns, "caller"
         deadline = Deadline(arrived_ns + limit_ns, bound, limit_ns)
         left_ns = deadline.remaining_ns()
-        if left_ns < self.min_useful_ms * MS:
-            reason = "insufficient_budget" if left_ns else "expired_before_start"
-            self.count(reason, reading.source)
-            return Refused(reason, deadline, reading.source)
-        return deadline
+        if left_ns >= self.min_useful_ms * MS:
+            return deadline, None
+        refused = "insufficient_budget" if left_ns else "expired_before_start"
+        self.count(refused, reading.source)
+        return deadline, refused
 
 
-Answer = Tuple[str, List[Tuple[str, str]], bytes]
-
-
-def problem(reason: str, inside: bool, deadline: Deadline, stage: str, detail: Optional[str] = None) -> Answer:
+def problem(
+    reason: str, inside: bool, deadline: Deadline, stage: str, field: str | None = None
+) -> tuple[str, Any, bytes]:
     """Status line, fields and body of an answer in place of an answer (contract section 5)."""
     status, title = REASONS[reason]
-    document: Dict[str, Any] = {"type": f"urn:oneclock:{reason}", "title": title, "status": status}
-    if detail:
-        document["detail"] = detail
+    document: dict[str, Any] = {"type": f"urn:oneclock:{reason}", "title": title, "status": status}
+    if reason == "malformed_deadline" and field:
+        document["detail"] = f"malformed {field}"
     if inside:  # outsiders learn nothing of our insides
         budget, spent = deadline.limit_ns / MS, deadline.elapsed_ns() / MS
         document.update(bound=deadline.bound, stage=stage, budget_ms=round(budget, 3), elapsed_ms=round(spent, 3))
@@ -378,78 +342,63 @@ class Ingress:
     def __init__(self, app: Any, policy: Policy = Policy(), inside: bool = False) -> None:
         self.app, self.policy, self.inside = app, policy, inside  # trust belongs to the listener [C2]
 
-    def __call__(self, environ: Dict[str, Any], start_response: Any) -> Any:
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         arrived_ns = time.monotonic_ns()
         keys = {key: key[5:].lower().replace("_", "-") for key in environ if key.startswith("HTTP_")}
         # WSGI joins a field that came twice with a comma, which no spelling contains.
         fields = [(name, one.strip(" \t")) for key, name in keys.items() for one in environ[key].split(",")]
         reading = read(fields, self.policy.known, self.inside)
-        decided = self.policy.decide(reading, self.inside, arrived_ns)
-        if isinstance(decided, Refused):
-            detail = f"malformed {decided.field}" if decided.reason == "malformed_deadline" else None
-            return self._answer(start_response, decided.reason, decided.deadline, "arrival", detail)
-        for key, name in keys.items():  # read for shortening, then gone [C3]; a name of our own for everybody [E7]
-            outside = not self.inside and (name in STALE or name in RETRIES_AND_HEDGES)
-            if outside or (name in self.policy.known and name not in STALE):
-                del environ[key]
-        around = current()
-        deadline = around if around and around.at_ns < decided.at_ns else decided
-        run = contextvars.copy_context().run
-        run(_current.set, deadline)
-        head: List[Any] = []
-        early: List[bytes] = []
+        deadline, refused = self.policy.decide(reading, self.inside, arrived_ns)
 
-        def begin(status: str, fields: List[Tuple[str, str]], exc_info: Any = None) -> Any:
+        def refuse(reason: str, stage: str) -> list[bytes]:
+            status, fields, body = problem(reason, self.inside, deadline, stage, reading.source)
+            start_response(status, fields)
+            return [body]
+
+        if refused:
+            return refuse(refused, "arrival")
+        for key, name in keys.items():  # read for shortening, then gone [C3]; a name of our own for everybody [E7]
+            ours = name in self.policy.known or (not self.inside and name in RETRIES_AND_HEDGES)
+            if not self.inside if name in STALE else ours:
+                del environ[key]
+        with deadline.scope() as deadline:
+            run = contextvars.copy_context().run
+        head: list[Any] = []
+        early: list[bytes] = []
+
+        def begin(status: str, fields: list[tuple[str, str]], exc_info: Any = None) -> Any:
             # Callers build on our reason, so one that was copied from another answer goes.
             head[:] = [status, [field for field in fields if field[0].lower() != "oneclock-reason"]]
             return early.append
 
-        chunks: Any = ()
-        try:
+        def work() -> Iterator[Any]:
+            """Whether the answer is there as a whole, then the answer. When out of time it raises, so the server closes
+            without completing it [X3]."""
             chunks = run(self.app, environ, begin)
-            whole = isinstance(chunks, (list, tuple)) and len(chunks) <= 1
-            pieces = iter(chunks)
-            early.append(run(next, pieces, b""))
-            if not deadline.remaining_ns():  # late: sent only if it is all there [X1]
+            try:
+                whole = isinstance(chunks, (list, tuple)) and len(chunks) <= 1
+                pieces = iter(chunks)
+                early.append(run(next, pieces, b""))
                 if not whole:
                     deadline.checkpoint("answer", "work")
-                self.policy.count("late", None)
+                elif not deadline.remaining_ns():  # late, but all there [X1]
+                    self.policy.count("late", None)
+                yield whole
+                yield b"".join(early)
+                while (piece := run(next, pieces, None)) is not None:
+                    deadline.checkpoint("answer", "body")
+                    yield piece
+            finally:
+                run(getattr(chunks, "close", lambda: None))
+
+        answer = work()
+        try:
+            whole = next(answer)
         except OutOfTime as error:
-            run(getattr(chunks, "close", lambda: None))
-            reason = "cap" if error.deadline.bound == "cap" and deadline.remaining_ns() else "deadline"
-            return self._answer(start_response, reason, deadline, error.stage)
-        except BaseException:
-            run(getattr(chunks, "close", lambda: None))
-            raise
+            is_cap = error.deadline.bound == "cap" and deadline.remaining_ns()
+            return refuse("cap" if is_cap else "deadline", error.stage)
         start_response(*head)
-        return [b"".join(early)] if whole else _Pieces(deadline, run, b"".join(early), pieces, chunks)
-
-    def _answer(self, start_response: Any, reason: str, deadline: Deadline, stage: str, detail: Any = None) -> Any:
-        status, fields, body = problem(reason, self.inside, deadline, stage, detail)
-        start_response(status, fields)
-        return [body]
-
-
-class _Pieces:
-    """The rest of an answer. Out of time it raises, so the server closes without completing it [X3]."""
-
-    def __init__(self, deadline: Deadline, run: Any, first: bytes, pieces: Iterator[bytes], chunks: Any) -> None:
-        self.deadline, self.run, self.first, self.pieces, self.chunks = deadline, run, first, pieces, chunks
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        first, self.first = self.first, b""
-        if first:
-            return first
-        self.deadline.checkpoint("answer", "body")
-        piece: bytes = self.run(next, self.pieces)
-        self.deadline.checkpoint("answer", "body")
-        return piece
-
-    def close(self) -> None:
-        self.run(getattr(self.chunks, "close", lambda: None))
+        return list(answer) if whole else answer
 
 
 # === Client ===
@@ -464,17 +413,16 @@ class _Socket(socket.socket):
     outcome: str = "not_sent"
 
     def _within(self, operation: Callable[..., Any], *arguments: Any) -> Any:
-        self.deadline.checkpoint(self.name, self.stage, self.outcome)  # the clock, before each piece [X1]
+        where = self.name, self.stage, self.outcome
+        self.deadline.checkpoint(*where)  # the clock, before each piece [X1]
         try:
-            self.settimeout(self.deadline.remaining_ns() / SEC or 1e-9)  # zero would mean: do not wait
+            self.settimeout(max(self.deadline.remaining_ns(), 1) / SEC)  # zero would mean: do not wait
             done = operation(*arguments)
-        except socket.timeout as error:
-            raise OutOfTime(self.name, self.deadline, self.stage, self.outcome) from error
         except OSError:
-            self.deadline.checkpoint(self.name, self.stage, self.outcome)  # past it, a reset is our own deadline [X2]
+            self.deadline.checkpoint(*where)  # past it, a reset is our own deadline [X2]
             raise
         if done == 0:  # so is an early end
-            self.deadline.checkpoint(self.name, self.stage, self.outcome)
+            self.deadline.checkpoint(*where)
         return done
 
     def connect(self, address: Any) -> None:
@@ -514,19 +462,14 @@ class Client:
 
         Raises OutOfTime, and OSError or HTTPException for what else goes wrong.
         """
-        around = current()
-        deadline = (
-            around.child(self.name, self.cap_ms, reserve_ms, self.min_useful_ms)
-            if around
-            else Deadline.begin(self.cap_ms)
-        )
-        sock = self._connect(deadline)
+        around, limits = current(), (self.name, self.cap_ms, reserve_ms, self.min_useful_ms)
+        deadline = around.child(*limits) if around else Deadline.begin(self.cap_ms)
         connection = http.client.HTTPConnection(self.host, self.port)
-        connection.sock = sock
+        connection.sock = sock = self._connect(deadline)
         try:
             connection.putrequest(method, self.path + path)
             for name, value in fields:
-                if name.lower() not in STALE and name.lower() not in self.writes and name.lower() not in HOP_BY_HOP:
+                if not any(name.lower() in names for names in (STALE, HOP_BY_HOP, self.writes)):
                     connection.putheader(name, value)
             connection.putheader("content-length", str(len(body)))
             connection.putheader("connection", "close")
@@ -548,7 +491,7 @@ class Client:
             raise
 
     def _connect(self, deadline: Deadline) -> _Socket:
-        failed: OSError = OSError(f"{self.name}: no address")
+        failed = OSError(f"{self.name}: no address")
         for family, kind, protocol, _, address in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
             sock = _Socket(family, kind, protocol)
             sock.name, sock.deadline = self.name, deadline
@@ -556,9 +499,6 @@ class Client:
                 sock.connect(address)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return sock
-            except OutOfTime:
-                sock.close()
-                raise
             except OSError as error:  # the next address, in what is left
                 sock.close()
                 failed = error

@@ -19,6 +19,7 @@ SKIPPED = {
 }
 SKIPPED_COLUMNS = {
     "statuses.json grpc": "plain HTTP only",
+    "statuses.json connect": "plain HTTP only",
     "statuses.json repeat": "this client makes one attempt and never repeats",
 }
 # Rows of statuses.json that this client never answers.
@@ -162,7 +163,7 @@ class Conformance(unittest.TestCase):
         rows = load("statuses")["cases"]
         self.assertEqual({row["reason"] for row in rows}, {*oneclock.REASONS, *OTHER_REASONS})
         for row in rows:
-            fields(row, "reason", "situation", "http", "grpc", "repeat", "only_in_logs")
+            fields(row, "reason", "situation", "http", "grpc", "connect", "repeat", "only_in_logs")
             if row["reason"] in oneclock.REASONS:
                 deadline = oneclock.Deadline.begin(100)
                 status, sent, body = oneclock.problem(row["reason"], False, deadline, "work")

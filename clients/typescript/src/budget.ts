@@ -1,10 +1,10 @@
 /**
  * The driver: one clock for a tap. What is right to do is decided in `rules.ts`; here it is timed, sent and cut off.
  */
-import { BudgetError, type Stage, type What } from "./error.js";
-import { newKey } from "./key.js";
-import { backoffAfter, effectOf, encode, limitAt, MIN_USEFUL, next, outcomeOf, retryAfter } from "./rules.js";
-import type { Effect, Outcome, Plan, Tried } from "./rules.js";
+import { BudgetError, type What } from "./error.js";
+import { newKey } from "./fields.js";
+import { backoffAfter, encode, limitAt, MIN_USEFUL, next, outcomeOf, retryAfter } from "./rules.js";
+import type { Effect, Outcome, Plan } from "./rules.js";
 
 /** Times in ms. */
 export interface BudgetOptions {
@@ -20,14 +20,11 @@ export interface BudgetOptions {
   readonly signal?: AbortSignal;
 }
 
-/** As for `fetch`, and what repeating the call would do, where the method does not say it. */
+/** As for `fetch`. */
 export interface TapInit extends RequestInit {
-  /** GET, HEAD and OPTIONS read; all else is `keyed` and carries the tap's key, unless this says otherwise. */
+  /** What repeating the call would do. Without it GET, HEAD and OPTIONS read, and all else is `keyed`. */
   readonly effect?: Effect;
 }
-
-/** `setTimeout` cannot wait longer than this. */
-const LONGEST = 2 ** 31 - 1;
 
 /** Begins a budget of `ms` milliseconds, now: when the user taps, not when the first request leaves. */
 export const budget = (ms: number, options: BudgetOptions = {}): Tap => new Tap(ms, options);
@@ -36,32 +33,21 @@ export const budget = (ms: number, options: BudgetOptions = {}): Tap => new Tap(
 export class Tap {
   /** The idempotency key of all attempts. Keep it while the outcome is unknown. */
   readonly key: string;
+  /** What is known of the far side after the latest call, answered or not. An error from a body has its own. */
+  outcome: Outcome = "not_sent";
   readonly #began = performance.now(); // monotonic: what somebody does to the time of day changes nothing (K2)
-  readonly #limit: number;
-  readonly #options: BudgetOptions;
-  #outcome: Outcome = "not_sent";
 
-  constructor(ms: number, options: BudgetOptions = {}) {
-    const isLimit = (limit: number) => limit >= MIN_USEFUL && limit <= LONGEST;
-    if (!isLimit(ms) || !isLimit(options.perTry ?? ms)) {
-      throw new RangeError(`a limit is from ${MIN_USEFUL}ms to ${LONGEST}ms`); // there is no spelling for "none" (P7)
+  constructor(private readonly limit: number, private readonly options: BudgetOptions) {
+    for (const ms of [limit, options.perTry ?? limit]) {
+      const longest = 2 ** 31 - 1; // of a timer; there is no spelling for "none" (P7)
+      if (!(ms >= MIN_USEFUL && ms <= longest)) throw new RangeError(`a limit is from ${MIN_USEFUL}ms to ${longest}ms`);
     }
     this.key = options.key ?? newKey();
-    this.#limit = ms;
-    this.#options = options;
   }
 
   /** What is left, in ms. */
   get remaining(): number {
-    return Math.max(0, this.#began + this.#limit - performance.now());
-  }
-
-  /**
-   * What is known of the far side after the latest call of this tap, whether it was answered or not. The head of an answer
-   * says it; an error from its body has an outcome of its own.
-   */
-  get outcome(): Outcome {
-    return this.#outcome;
+    return Math.max(0, this.#began + this.limit - performance.now());
   }
 
   /**
@@ -71,138 +57,81 @@ export class Tap {
    * @throws {BudgetError} if there is no answer, also from reading the body. {@link TypeError} for what is no request.
    */
   async fetch(url: string | URL, init: TapInit = {}): Promise<Response> {
-    const { effect = effectOf(init.method ?? "GET"), signal, ...request } = init;
+    const isRead = /^(GET|HEAD|OPTIONS)$/i.test(init.method ?? "GET");
+    const { effect = isRead ? "read_only" : "keyed", signal, ...request } = init;
     const headers = new Headers(request.headers);
     if (effect === "keyed" && !headers.has("idempotency-key")) headers.set("idempotency-key", this.key);
-    const signals = [this.#options.signal, signal].filter((each) => each != null);
-    const plan: Plan = {
-      deadline: this.#began + this.#limit,
-      attempts: this.#options.attempts ?? 3,
-      perTry: this.#options.perTry ?? Infinity,
-      effect,
-      enforcesKeys: this.#options.enforcesKeys ?? false,
-      replayable: !(request.body instanceof ReadableStream),
-    };
-    if (plan.replayable) new Request(url, request); // what is no request is the caller's mistake, and thrown as what it is
-    let known: Known = { attempts: 0, outcome: "not_sent", stage: "begin" };
+    const callers = [this.options.signal, signal].filter((each) => each != null);
+    const { attempts = 3, perTry = Infinity, enforcesKeys = false } = this.options;
+    const replayable = !(request.body instanceof ReadableStream);
+    const plan: Plan = { deadline: this.#began + this.limit, attempts, perTry, effect, enforcesKeys, replayable };
+    if (replayable) new Request(url, request); // what is no request is the caller's mistake, and thrown as what it is
+
+    let at: Pick<What, "attempts" | "outcome" | "stage" | "status"> = { attempts: 0, outcome: "not_sent", stage: "begin" };
+    const error = (what: Pick<What, "why"> & Partial<What>) =>
+      new BudgetError({ bound: "budget", limit: this.limit, elapsed: performance.now() - this.#began, ...at, ...what });
     for (;;) {
       const began = performance.now();
       const had = limitAt(plan, began);
-      const remaining = plan.deadline - began < MIN_USEFUL ? null : encode(had);
-      const called = signals.find((each) => each.aborted);
-      if (called) throw this.#error({ why: "called_off", cause: called.reason }, known);
-      if (remaining === null) throw this.#error({ why: "deadline" }, known);
-      headers.set("x-remaining-ms", remaining); // anew each time, at the last moment that we see (E4)
+      const left = callers.find((each) => each.aborted);
+      if (left) throw error({ why: "called_off", cause: left.reason });
+      const told = had < MIN_USEFUL ? null : encode(had);
+      if (told === null) throw error({ why: "deadline" });
+      headers.set("x-remaining-ms", told); // anew each time, at the last moment that we see (E4)
 
-      const at: Known = { attempts: known.attempts + 1, outcome: "unknown", stage: "wait", status: known.status };
-      const ownLimit = (): Partial<What> =>
-        had < plan.deadline - began ? { bound: "per_try", limit: had, elapsed: performance.now() - began } : {};
-      const attempt = new Attempt(had, signals, (what) =>
-        this.#error(what.why === "deadline" ? { ...ownLimit(), ...what } : what, at),
-      );
-      const came = await attempt.send(url, { ...request, headers }, at);
-      const now = performance.now();
-      const tried: Tried = { number: at.attempts, had, left: began + had - now, outcome: "unknown", ...judge(effect, came) };
-      const step = next(plan, tried, backoffAfter(tried.number, Math.random()), now);
-      const isOpen = known.outcome === "unknown" && tried.outcome === "rejected"; // an earlier one may have happened
-      this.#outcome = isOpen ? "unknown" : tried.outcome;
-      if ("stop" in step || (came instanceof BudgetError && came.why === "called_off")) {
-        if (came instanceof BudgetError) throw "stop" in step ? came.because(step.stop) : came;
-        return came;
+      const mayHaveHappened = at.outcome === "unknown";
+      at = { ...at, attempts: at.attempts + 1, outcome: "unknown", stage: "wait" };
+      const ends = new AbortController(); // the first end counts
+      const end = (why: What["why"], cause?: unknown) => {
+        release();
+        const own = { bound: "per_try", limit: had, elapsed: performance.now() - began } as const;
+        ends.abort(error({ why, cause, ...(why === "deadline" && had < plan.deadline - began && own) }));
+      };
+      const isPast = () => performance.now() >= began + had;
+      const limit = AbortSignal.timeout(Math.ceil(had)); // in Node it does not keep the process
+      const release = onAbort([...callers, limit], (by) => (by === limit ? end("deadline") : end("called_off", by.reason)));
+      let answer: Response | undefined;
+      try {
+        answer = await fetch(url, { ...request, headers, signal: ends.signal });
+        if (isPast()) end("deadline"); // timers fire late in busy pages: the clock decides (K3)
+        at = { ...at, stage: "body" };
+      } catch (cause) {
+        end(isPast() ? "deadline" : "failed", cause); // a failure that is seen after our deadline is our deadline (X2)
       }
-      attempt.release();
-      if (!(came instanceof BudgetError)) void came.body?.cancel().catch(() => {});
-      const outcome = this.#outcome === "rejected" ? "rejected" : "unknown";
-      known = { attempts: at.attempts, outcome, stage: "backoff", status: tried.status };
-      await wait(step.at - now, signals);
-    }
-  }
+      const failed: BudgetError | undefined = ends.signal.reason;
+      if (failed) answer = undefined;
 
-  #error(what: Partial<What> & Pick<What, "why">, known: Known): BudgetError {
-    const elapsed = performance.now() - this.#began;
-    return new BudgetError({ bound: "budget", limit: this.#limit, elapsed, ...known, ...what });
-  }
-}
+      const now = performance.now();
+      const reason = answer?.headers.get("oneclock-reason") ?? null;
+      const outcome = answer ? outcomeOf(effect, answer.status, reason) : "unknown";
+      const pushback = retryAfter(answer?.headers.get("retry-after") ?? null, Date.now()); // it may name a time of day
+      const tried = { number: at.attempts, had, left: began + had - now, outcome, status: answer?.status, reason, pushback };
+      this.outcome = mayHaveHappened && outcome === "rejected" ? "unknown" : outcome;
+      const step = next(plan, tried, backoffAfter(tried.number, Math.random()), now);
+      if (failed?.bound === "budget" && failed.why !== "failed") throw failed;
+      if ("stop" in step) {
+        if (failed) throw new BudgetError({ ...failed, stop: step.stop });
+        return answer!;
+      }
+      release();
+      answer?.body?.cancel().catch(() => {});
 
-/** What is known so far. */
-interface Known {
-  readonly attempts: number;
-  readonly outcome: Exclude<Outcome, "applied" | "failed">;
-  stage: Stage;
-  readonly status?: number | undefined;
-}
-
-/** What came of an attempt, as far as it says. */
-function judge(effect: Effect, came: Response | BudgetError): Partial<Tried> {
-  if (came instanceof BudgetError) return {};
-  const reason = came.headers.get("oneclock-reason") ?? undefined;
-  const pushback = retryAfter(came.headers.get("retry-after"), Date.now()); // it may name a time of day
-  return { outcome: outcomeOf(effect, came.status, reason), status: came.status, reason, pushback };
-}
-
-/** One attempt, head and body, with an end of its own: its limit, or a signal of whoever wanted it. */
-class Attempt {
-  readonly #ends = new AbortController();
-  readonly #expires: number;
-  readonly #timer: ReturnType<typeof setTimeout>;
-  readonly #signals: readonly AbortSignal[];
-  readonly #error: (what: Pick<What, "why" | "cause">) => BudgetError;
-  #ended: BudgetError | undefined;
-
-  constructor(limit: number, signals: readonly AbortSignal[], error: (what: Pick<What, "why" | "cause">) => BudgetError) {
-    this.#expires = performance.now() + limit;
-    this.#timer = setTimeout(() => this.#end({ why: "deadline" }), Math.ceil(limit));
-    this.#signals = signals;
-    this.#error = error;
-    for (const signal of signals) signal.addEventListener("abort", this.#left);
-  }
-
-  /** From the head on the body is under the same limit, until the limit itself lets go of it. */
-  async send(url: string | URL, request: RequestInit, at: Known): Promise<Response | BudgetError> {
-    try {
-      const answer = await fetch(url, { ...request, signal: this.#ends.signal });
-      // Timers fire late in busy pages: the clock decides, not whether the timer was there (K3).
-      if (performance.now() >= this.#expires) this.#end({ why: "deadline" });
-      if (this.#ended) return this.#ended;
-      at.stage = "body";
-      // Nobody tells when a body was read. In Node the timer alone does not keep the process.
-      (this.#timer as unknown as { unref?(): void }).unref?.();
-      return answer;
-    } catch (cause) {
-      // A failure that is seen after our own deadline is our deadline (X2).
-      return this.#end({ why: performance.now() >= this.#expires ? "deadline" : "failed", cause });
-    }
-  }
-
-  release(): void {
-    clearTimeout(this.#timer);
-    for (const signal of this.#signals) signal.removeEventListener("abort", this.#left);
-  }
-
-  /** The first end counts. */
-  #end(what: Pick<What, "why" | "cause">): BudgetError {
-    this.release();
-    if (!this.#ended) {
-      this.#ended = this.#error(what);
-      this.#ends.abort(this.#ended);
-    }
-    return this.#ended;
-  }
-
-  readonly #left = (event: Event): void => {
-    this.#end({ why: "called_off", cause: (event.target as AbortSignal).reason });
-  };
-}
-
-/** Until then, or until somebody calls it off; the loop asks which. */
-function wait(ms: number, signals: readonly AbortSignal[]): Promise<void> {
-  return new Promise((resolve) => {
-    const over = () => {
+      at = { attempts: tried.number, outcome: this.outcome, stage: "backoff", status: tried.status };
+      const pause = new AbortController();
+      const timer = setTimeout(() => pause.abort(), step.at - now);
+      await new Promise((resolve) => onAbort([...callers, pause.signal], resolve));
       clearTimeout(timer);
-      for (const signal of signals) signal.removeEventListener("abort", over);
-      resolve();
-    };
-    const timer = setTimeout(over, ms);
-    for (const signal of signals) signal.addEventListener("abort", over);
-  });
+    }
+  }
+}
+
+/** Calls back once, with the first of these signals to abort. Gives what calls that off. */
+function onAbort(signals: AbortSignal[], then: (by: AbortSignal) => void): () => void {
+  const listen = (event: Event) => {
+    release();
+    then(event.target as AbortSignal);
+  };
+  for (const signal of signals) signal.addEventListener("abort", listen);
+  const release = () => signals.splice(0).forEach((signal) => signal.removeEventListener("abort", listen));
+  return release;
 }

@@ -9,7 +9,6 @@
  * ```
  */
 export { budget, Tap, type BudgetOptions, type TapInit } from "./budget.js";
-export { BudgetError, type Stage, type What } from "./error.js";
-export { CORS } from "./cors.js";
-export { newKey } from "./key.js";
+export { BudgetError, type What } from "./error.js";
+export { CORS, newKey } from "./fields.js";
 export type { Effect, Outcome, Stop } from "./rules.js";

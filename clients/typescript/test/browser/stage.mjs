@@ -14,7 +14,7 @@ const FLAGS = [
 ];
 const FILES = new Map([
   ["/", ["text/html; charset=utf-8", new URL("page.html", import.meta.url)]],
-  ...["index", "budget", "error", "rules", "key", "cors"].map((name) => [
+  ...["index", "budget", "error", "rules", "fields"].map((name) => [
     `/dist/${name}.js`, ["text/javascript", new URL(`../../dist/${name}.js`, import.meta.url)],
   ]),
 ]);
