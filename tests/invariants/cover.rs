@@ -12,7 +12,7 @@ use http::Request;
 use oneclock_axum::{AxumBody, ClockLayer};
 use oneclock_core::wire::Conventions;
 use oneclock_http::{BoxError, Ingress};
-use oneclock_tonic::{GrpcBody, ServerLayer};
+use oneclock_tonic::{ServerLayer, TonicService};
 use tower::{Layer, Service};
 
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub(crate) enum Cover {
 #[derive(Clone, Debug)]
 pub(crate) enum Covered<S> {
     Http(Ingress<AxumBody<S>>),
-    Grpc(Ingress<GrpcBody<S>>),
+    Grpc(Ingress<TonicService<S>>),
 }
 
 impl Cover {

@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use http::header::HeaderName;
 use http::request::Parts;
-use http::{Extensions, Method};
+use http::{Extensions, Method, Uri};
 use oneclock::events::Observer;
 use oneclock_core::Name;
 use oneclock_core::idempotency::{Horizons, RetentionTooShort, Takeover};
+use oneclock_http::Route;
 use tokio::sync::Semaphore;
 use tower_layer::Layer;
 
 use crate::answer;
+use crate::endpoint::{Below, FindRoute, matched_route};
 use crate::monitor::Monitor;
 use crate::runs::Runs;
 use crate::service::Once;
@@ -33,13 +35,14 @@ use crate::store::Store;
 /// would be off without a word.
 ///
 /// With tonic's server, or around one of its services: `grpc_layer` (feature `tonic`). A gRPC call is judged by the status in
-/// its trailers, which are kept and replayed, and its route is its path. Connect's unary calls have keys too; its streams, and
-/// gRPC-Web that nobody has translated further out, are refused with one.
+/// its trailers, which are kept and replayed. Connect's unary calls have keys too; its streams, and gRPC-Web that nobody has
+/// translated further out, are refused with one.
 ///
 /// Below admission, so that no record is written for what will not run (contract M1); below whatever finds out who asks;
 /// below compression, so that an answer is kept as the service made it. The service below runs on a task of its own, under
 /// [`execution`](IdempotencyBuilder::execution), and not under the caller's deadline (contract M10). Its operation is called
-/// as its matched route, or as the layer where there is none; the step around it, `keyed <layer>`, is claim, run and record.
+/// as the pattern of its matched route, or as the layer where there is none; the step around it, `keyed <layer>`, is claim,
+/// run and record.
 ///
 /// A shutdown waits for runs: see [`longest_run`](Self::longest_run).
 ///
@@ -55,7 +58,7 @@ pub(crate) struct Config<St> {
     pub(crate) store: St,
     pub(crate) limits: Limits,
     pub(crate) principal: PrincipalOf,
-    pub(crate) route: fn(&Extensions) -> Option<&str>,
+    pub(crate) route: FindRoute,
     pub(crate) methods: Vec<Method>,
     pub(crate) required: bool,
     pub(crate) takeover: Takeover,
@@ -89,7 +92,7 @@ pub struct IdempotencyBuilder<St> {
     wait_at_most: Option<Duration>,
     horizons: Horizons,
     principal: Option<PrincipalOf>,
-    route: fn(&Extensions) -> Option<&str>,
+    route: FindRoute,
     methods: Vec<Method>,
     required: bool,
     takeover: Takeover,
@@ -215,7 +218,7 @@ impl<St, S> Layer<S> for Idempotency<St> {
     type Service = Once<S, St>;
 
     fn layer(&self, inner: S) -> Once<S, St> {
-        Once::new(inner, Arc::clone(&self.0))
+        Once::new(inner, Arc::clone(&self.0), Below::Anything)
     }
 }
 
@@ -316,9 +319,21 @@ impl<St: Store> IdempotencyBuilder<St> {
         self
     }
 
-    /// How to find the matched route; its pattern is part of the key's scope, and a label. Where none is found the layer's name stands
-    /// for it. With the feature `axum` this is what axum matched. The route of a gRPC call is its path, whatever is found.
-    pub fn route_by(mut self, route: fn(&Extensions) -> Option<&str>) -> Self {
+    /// How to find what a request was matched to, as of
+    /// [`IngressLayer::route_by`](oneclock_http::IngressLayer::route_by). Its [`endpoint`](Route::endpoint) is part of the key's
+    /// scope, its [`pattern`](Route::pattern) a label; the layer's name stands for either where there is none. What a request
+    /// claims to speak has no part in it. With the feature `axum` this is what axum matched; under `grpc_layer` what is not
+    /// matched is a [`Method`](Route::Method).
+    ///
+    /// ```
+    /// # use oneclock_http::Route; use oneclock_idempotency::{Idempotency, MemoryStore};
+    /// #[derive(Clone)]
+    /// struct Matched(&'static str); // put into the extensions by the router
+    /// let once = Idempotency::builder("shop", MemoryStore::new()).one_principal();
+    /// let once = once.route_by(|extensions, _| Some(Route::Pattern(extensions.get::<Matched>()?.0)));
+    /// # once.build().unwrap();
+    /// ```
+    pub fn route_by(mut self, route: for<'r> fn(&'r Extensions, &'r Uri) -> Option<Route<'r>>) -> Self {
         self.route = route;
         self
     }
@@ -393,16 +408,6 @@ impl<St: Store> IdempotencyBuilder<St> {
             places: Arc::new(Semaphore::new(self.max_runs)),
         })))
     }
-}
-
-#[cfg(feature = "axum")]
-fn matched_route(extensions: &Extensions) -> Option<&str> {
-    crate::axum::matched_route(extensions)
-}
-
-#[cfg(not(feature = "axum"))]
-fn matched_route(_: &Extensions) -> Option<&str> {
-    None
 }
 
 impl<St> fmt::Debug for IdempotencyBuilder<St> {

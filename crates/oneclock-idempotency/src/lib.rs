@@ -45,6 +45,7 @@ mod answer;
 #[cfg(feature = "axum")]
 mod axum;
 mod body;
+mod endpoint;
 mod fingerprint;
 pub mod history;
 mod key;

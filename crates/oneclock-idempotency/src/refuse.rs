@@ -38,8 +38,12 @@ pub(crate) fn answer(
         Some(detail) => problem.detail(detail),
         None => problem,
     };
-    let wait = Duration::from_secs(retry_after(lease_left));
-    of_problem(if refusal.comes_again() { problem.come_again(wait) } else { problem }, protocol)
+    let problem = if refusal.comes_again() {
+        problem.come_again(Duration::from_secs(retry_after(lease_left)))
+    } else {
+        problem.never_again()
+    };
+    of_problem(problem, protocol)
 }
 
 /// A problem as for an outsider, and handed on whole to the ingress layer, which writes it anew for whom it trusts.

@@ -15,12 +15,13 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use oneclock::events::Keyed;
 use oneclock::{Operation, Unfinished, clock};
 use oneclock_core::idempotency::{Claim, Fingerprint, Key, NotAKey, Owner, Refusal, Scope, State, wait};
-use oneclock_core::{Deadline, Outcome, Reason, Stage};
+use oneclock_core::{Deadline, Name, Outcome, Reason, Stage};
 use oneclock_http::{BoxError, NothingHappened, Problem, Protocol};
 use tokio::sync::{oneshot, watch};
 use tower_service::Service;
 
 use crate::body::{Body, own, whole};
+use crate::endpoint::{Below, Endpoint};
 use crate::layer::Config;
 use crate::refuse::{self, LeftOpen, MonitorLink};
 use crate::run::{Run, Work};
@@ -37,6 +38,7 @@ pub(crate) struct Asked<St> {
     config: Arc<Config<St>>,
     work: Work,
     scope: Scope,
+    called: Name,
     print: Fingerprint,
     protocol: Protocol,
     head: Parts,
@@ -64,6 +66,7 @@ pub(crate) fn key_of<St>(config: &Config<St>, head: &Parts) -> Result<Option<Key
 /// From the request with its key to its answer.
 pub(crate) async fn answer<St, S, B, A>(
     config: Arc<Config<St>>,
+    below: Below,
     inner: S,
     key: Key,
     protocol: Protocol,
@@ -85,7 +88,7 @@ where
         // A failure would be kept as an answer. A key that is not enforced in silence would be worse than none.
         let title = "what became of a call in this protocol cannot be told from its answer, so it can have no key";
         let problem = Problem::with_status(StatusCode::NOT_IMPLEMENTED, title).typed("no_keys_in_protocol", 12);
-        return refuse(problem.with_outcome(Outcome::NotSent));
+        return refuse(problem.with_outcome(Outcome::NotSent).never_again());
     }
     let Some(principal) = (config.principal)(&head) else {
         let problem = Problem::with_status(StatusCode::UNAUTHORIZED, "an idempotency key needs a known caller");
@@ -95,7 +98,7 @@ where
         Ok(collected) => collected.to_bytes(),
         Err(error) => return refuse(not_read(error, config.limits.request_bytes)),
     };
-    let route = config.route_of(protocol, &head);
+    let Endpoint { route, called } = Endpoint::of(&config, below, &head);
     let scope = Scope { principal, method: head.method.as_str().to_owned().into(), route, key };
     let operation = Operation::current().unwrap_or_else(|| Operation::begin(config.name.clone(), config.limits.run()));
     let Some(most) = wait(operation.remaining(), config.limits.reserve, config.limits.wait_at_most) else {
@@ -104,14 +107,16 @@ where
     };
     let until = Deadline::after(clock::now(), most);
     let print = fingerprint::of(&head, &bytes);
-    Asked { config, work: work_of(inner), scope, print, protocol, head, bytes, operation, until }.answered().await
+    Asked { config, work: work_of(inner), scope, called, print, protocol, head, bytes, operation, until }
+        .answered()
+        .await
 }
 
 impl<St: Store> Asked<St> {
     async fn answered(self) -> Response<Body> {
         let mut lease_left = Duration::ZERO;
         loop {
-            let (waited, began) = match self.config.runs.join(&self.scope, self.print) {
+            let (waited, began) = match self.config.runs.join(&self.scope, &self.called, self.print) {
                 Joined::OtherFingerprint => return self.refused(Refusal::OtherFingerprint, lease_left),
                 Joined::AnotherAsks => {
                     let pause = LOOKS_FIRST.min(self.until.remaining(clock::now()));
@@ -231,7 +236,7 @@ impl<St: Store> Asked<St> {
         let refusal = match told {
             Told::Kept(answer) => match answer.replay().filter(|_| answer.is_readable_in(self.protocol)) {
                 Some(replay) => {
-                    self.config.tell(&self.scope, Keyed::Replayed);
+                    self.config.tell(&self.called, Keyed::Replayed);
                     return replay;
                 }
                 None => Refusal::AnswerNotKept,
@@ -260,7 +265,7 @@ impl<St: Store> Asked<St> {
     }
 
     fn refused_for(&self, refusal: Refusal, why: Option<&str>, lease_left: Duration) -> Response<Body> {
-        self.config.tell(&self.scope, Keyed::Refused(refusal));
+        self.config.tell(&self.called, Keyed::Refused(refusal));
         let answer = refuse::answer(refusal, why.map(str::to_owned), lease_left, self.protocol);
         let open = matches!(refusal, Refusal::InProgress | Refusal::OutcomeUnknown | Refusal::AnswerNotKept);
         if open { self.link().add_to(answer).map(whole) } else { answer.map(whole) }
@@ -323,7 +328,7 @@ fn not_read(error: BoxError, most: usize) -> Problem {
     if error.is::<LengthLimitError>() {
         let problem = Problem::with_status(StatusCode::PAYLOAD_TOO_LARGE, "too large for an idempotency key");
         let detail = format!("a request with a key has at most {most} bytes, since it must be told from another");
-        return problem.detail(detail);
+        return problem.detail(detail).never_again(); // RESOURCE_EXHAUSTED, which some repeat
     }
     // Cut off by the deadline, or a shutdown: that has its own words. Else the caller broke off.
     let problem = Problem::of(error);

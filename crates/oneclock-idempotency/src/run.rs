@@ -87,7 +87,7 @@ impl<St: Store> Run<St> {
             // Nobody waits and nothing has begun: that is proof, and the next one may.
             return record(&config, &place, fence, nothing, Told::Gone).await;
         }
-        config.tell(&place.scope, if taken_over { Keyed::TookOver } else { Keyed::Ran });
+        config.tell(&place.called, if taken_over { Keyed::TookOver } else { Keyed::Ran });
         let mut request = Request::from_parts(head, bytes);
         request.extensions_mut().insert(Incoming(Arc::new(place.scope.clone())));
         request.extensions_mut().insert(fence);
@@ -95,7 +95,7 @@ impl<St: Store> Run<St> {
         request.extensions_mut().remove::<Operation>();
 
         let mut original = Some(original);
-        let worked = worked(&config, &place.scope.route, work(request), &mut original).await;
+        let worked = worked(&config, &place.called, work(request), &mut original).await;
         let mut panic = None;
         let (answer, settle, told) = match worked {
             Worked::Answered { head, body } => {
@@ -188,7 +188,7 @@ fn problem_in(protocol: Protocol, problem: Problem) -> Response<Body> {
 /// The work, within its own bound; never a panic.
 async fn worked<St>(
     config: &Config<St>,
-    route: &Name,
+    called: &Name,
     working: Working,
     original: &mut Option<oneshot::Sender<Response<Body>>>,
 ) -> Worked {
@@ -208,7 +208,7 @@ async fn worked<St>(
         }
     };
     let Some(step) = Operation::current() else { return Worked::NotBegun(Problem::call_failed()) };
-    let grant = step.grant(route.clone()).cap(limits.execution).reserve(limits.record_within);
+    let grant = step.grant(called.clone()).cap(limits.execution).reserve(limits.record_within);
     match grant.run(|_| AssertUnwindSafe(answering).catch_unwind()).await {
         Ok(Ok(Ok(worked))) => worked,
         Ok(Ok(Err(error))) => Worked::Broken { problem: Problem::of(error), doubt: Doubt::Failed },
@@ -250,14 +250,14 @@ async fn recorded<St: Store>(
 ) {
     let within = config.limits.record_within;
     if let Settle::Doubt(doubt) = settle {
-        config.tell(&place.scope, Keyed::Unknown(doubt));
+        config.tell(&place.called, Keyed::Unknown(doubt));
     }
     let settled = insist(within, || config.store.settle(&place.scope, fence, settle.clone())).await;
     let instead = match settled {
         Some(Settled::Done) => None,
         Some(Settled::Already | Settled::Fenced { .. } | Settled::Otherwise(_) | Settled::Absent) => {
             if !matches!(settled, Some(Settled::Already)) {
-                config.tell(&place.scope, Keyed::Fenced);
+                config.tell(&place.called, Keyed::Fenced);
             }
             let kept = insist(within, || config.store.read(&place.scope)).await.flatten();
             let kept = kept.map_or(Told::Unknown(Doubt::LeaseLapsed), |kept| standing(kept.record, kept.answer, &told));
@@ -266,7 +266,7 @@ async fn recorded<St: Store>(
             (!is_ours).then_some(kept)
         }
         None => {
-            config.tell(&place.scope, Keyed::NotRecorded);
+            config.tell(&place.called, Keyed::NotRecorded);
             tracing::error!(
                 scope = %place.scope,
                 ?within,
@@ -318,21 +318,7 @@ fn standing(record: Record, answer: Option<Answer>, said: &Told) -> Told {
 // === Config ===
 
 impl<St> Config<St> {
-    /// The matched route, or the layer's name. The path of a gRPC call names its method, where a router has one pattern for
-    /// all of a service.
-    pub(crate) fn route_of(&self, protocol: Protocol, head: &Parts) -> Name {
-        let route = match protocol {
-            Protocol::Grpc => Some(head.uri.path()),
-            _ => (self.route)(&head.extensions),
-        };
-        route.map_or_else(|| self.name.clone(), |route| route.to_owned().into())
-    }
-
-    pub(crate) fn tell(&self, scope: &Scope, what: Keyed) {
-        self.tell_route(&scope.route, what);
-    }
-
-    pub(crate) fn tell_route(&self, route: &Name, what: Keyed) {
-        oneclock::events::send(self.observer.as_ref(), &Event::Keyed { route, what });
+    pub(crate) fn tell(&self, called: &Name, what: Keyed) {
+        oneclock::events::send(self.observer.as_ref(), &Event::Keyed { route: called, what });
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use oneclock_core::Name;
 use oneclock_core::idempotency::{Claimed, Doubt, Fingerprint, Scope};
 use tokio::sync::watch;
 
@@ -66,6 +67,7 @@ pub(crate) enum Joined {
 pub(crate) struct Place {
     runs: Arc<Mutex<HashMap<Scope, Running>>>,
     pub(crate) scope: Scope,
+    pub(crate) called: Name, // in events: of a bounded set, which scopes are not
     told: watch::Sender<Option<Told>>,
     claimed: Arc<AtomicBool>,
 }
@@ -74,7 +76,7 @@ pub(crate) struct Place {
 
 impl Runs {
     /// Joins the run for `scope`, or begins one.
-    pub(crate) fn join(&self, scope: &Scope, fingerprint: Fingerprint) -> Joined {
+    pub(crate) fn join(&self, scope: &Scope, called: &Name, fingerprint: Fingerprint) -> Joined {
         match lock(&self.0).entry(scope.clone()) {
             Entry::Occupied(running) if running.get().fingerprint != fingerprint => {
                 if running.get().claimed.load(Ordering::Acquire) {
@@ -88,7 +90,8 @@ impl Runs {
                 let (sender, told) = watch::channel(None);
                 let claimed = Arc::new(AtomicBool::new(false));
                 vacant.insert(Running { fingerprint, claimed: Arc::clone(&claimed), told: told.clone() });
-                Joined::Begins(Place { runs: Arc::clone(&self.0), scope: scope.clone(), told: sender, claimed }, told)
+                let (scope, called) = (scope.clone(), called.clone());
+                Joined::Begins(Place { runs: Arc::clone(&self.0), scope, called, told: sender, claimed }, told)
             }
         }
     }

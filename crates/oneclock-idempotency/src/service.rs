@@ -14,6 +14,7 @@ use oneclock_http::{BoxError, Protocol};
 use tower_service::Service;
 
 use crate::body::{Body, own, whole};
+use crate::endpoint::{Below, Endpoint};
 use crate::key::Covered;
 use crate::layer::Config;
 use crate::store::Store;
@@ -24,6 +25,7 @@ use crate::{refuse, request};
 pub struct Once<S, St> {
     inner: S,
     config: Arc<Config<St>>,
+    below: Below,
 }
 
 /// The future of a [`Once`]: the wait for an answer, not the work. Dropping it leaves a run going.
@@ -31,8 +33,8 @@ pub struct Once<S, St> {
 pub struct OnceFuture<E>(Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>);
 
 impl<S, St> Once<S, St> {
-    pub(crate) fn new(inner: S, config: Arc<Config<St>>) -> Self {
-        Self { inner, config }
+    pub(crate) fn new(inner: S, config: Arc<Config<St>>, below: Below) -> Self {
+        Self { inner, config, below }
     }
 }
 
@@ -64,7 +66,7 @@ where
             head.extensions.insert(Covered);
         }
         if let Err((refusal, _)) = &key {
-            self.config.tell_route(&self.config.route_of(protocol, &head), Keyed::Refused(*refusal));
+            self.config.tell(&Endpoint::of(&self.config, self.below, &head).called, Keyed::Refused(*refusal));
         }
         let request = Request::from_parts(head, body);
         let mut inner = self.inner.clone();
@@ -78,7 +80,7 @@ where
                 Ok(inner.call(request).await?.map(own))
             }),
             Ok(Some(key)) => {
-                let answer = request::answer(Arc::clone(&self.config), inner, key, protocol, request);
+                let answer = request::answer(Arc::clone(&self.config), self.below, inner, key, protocol, request);
                 Box::pin(async move { Ok(answer.await) })
             }
         })
@@ -95,7 +97,7 @@ impl<E> Future for OnceFuture<E> {
 
 impl<S: Clone, St> Clone for Once<S, St> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), config: Arc::clone(&self.config) }
+        Self { inner: self.inner.clone(), config: Arc::clone(&self.config), below: self.below }
     }
 }
 

@@ -6,6 +6,7 @@
 use std::error::Error as _;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use ::tonic::Status;
@@ -21,6 +22,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::Body;
+use crate::endpoint::Below;
 use crate::layer::Idempotency;
 use crate::service::{Once, OnceFuture};
 use crate::store::Store;
@@ -29,11 +31,11 @@ use crate::store::Store;
 pub struct GrpcLayer<St>(Idempotency<St>);
 
 /// The service of a [`GrpcLayer`]. It is called as the service that it covers is, so that it can stand for it in a server.
-pub struct GrpcOnce<S, St>(Once<Below<S>, St>);
+pub struct GrpcOnce<S, St>(Once<Unwrapped<S>, St>);
 
 /// The covered service, for a body that can be made anew.
 #[derive(Clone, Debug)]
-pub(crate) struct Below<S>(S);
+pub(crate) struct Unwrapped<S>(S);
 
 /// tonic's body, which can be made from bytes.
 #[derive(Debug)]
@@ -81,7 +83,7 @@ impl<S, St> Layer<S> for GrpcLayer<St> {
     type Service = GrpcOnce<S, St>;
 
     fn layer(&self, inner: S) -> GrpcOnce<S, St> {
-        GrpcOnce(self.0.layer(Below(inner)))
+        GrpcOnce(Once::new(Unwrapped(inner), Arc::clone(&self.0.0), Below::Procedures))
     }
 }
 
@@ -111,9 +113,9 @@ impl<S: NamedService, St> NamedService for GrpcOnce<S, St> {
     const NAME: &'static str = S::NAME;
 }
 
-// === Below ===
+// === Unwrapped ===
 
-impl<S: Service<Request<TonicBody>>> Service<Request<Remade>> for Below<S> {
+impl<S: Service<Request<TonicBody>>> Service<Request<Remade>> for Unwrapped<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;

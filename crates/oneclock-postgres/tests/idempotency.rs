@@ -26,5 +26,12 @@ mod stopped;
 #[path = "idempotency/store.rs"]
 mod store;
 
+#[cfg(unix)]
+#[path = "../../oneclock-idempotency/tests/main/killed.rs"]
+#[allow(dead_code, reason = "shared with other crates, which use all of it")]
+mod killed;
+#[path = "../../oneclock-idempotency/tests/main/notes.rs"]
+#[allow(dead_code, reason = "shared with other crates, which use all of it")]
+mod notes;
 #[path = "../../oneclock-idempotency/tests/main/store_rules.rs"]
 mod store_rules;

@@ -7,10 +7,21 @@
 mod support;
 
 #[cfg(unix)]
+#[path = "idempotency/child.rs"]
+mod child;
+#[cfg(unix)]
 #[path = "idempotency/crash.rs"]
 mod crash;
 #[path = "idempotency/store.rs"]
 mod store;
 
+#[cfg(unix)]
+#[path = "../../oneclock-idempotency/tests/main/killed.rs"]
+#[allow(dead_code, reason = "shared with other crates, which use all of it")]
+mod killed;
+#[cfg(unix)]
+#[path = "../../oneclock-idempotency/tests/main/notes.rs"]
+#[allow(dead_code, reason = "shared with other crates, which use all of it")]
+mod notes;
 #[path = "../../oneclock-idempotency/tests/main/store_rules.rs"]
 mod store_rules;

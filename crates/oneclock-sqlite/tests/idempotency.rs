@@ -5,6 +5,7 @@
 #[path = "idempotency/support.rs"]
 mod support;
 
+#[cfg(unix)]
 #[path = "idempotency/child.rs"]
 mod child;
 #[cfg(unix)]
@@ -19,5 +20,12 @@ mod store;
 #[path = "idempotency/synced.rs"]
 mod synced;
 
+#[cfg(unix)]
+#[path = "../../oneclock-idempotency/tests/main/killed.rs"]
+#[allow(dead_code, reason = "shared with other crates, which use all of it")]
+mod killed;
+#[path = "../../oneclock-idempotency/tests/main/notes.rs"]
+#[allow(dead_code, reason = "shared with other crates, which use all of it")]
+mod notes;
 #[path = "../../oneclock-idempotency/tests/main/store_rules.rs"]
 mod store_rules;

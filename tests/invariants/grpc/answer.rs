@@ -57,7 +57,6 @@ fn document(trailers: &HeaderMap) -> Value {
     if !status.details().is_empty() {
         let details = Details::decode(status.details()).expect("a google.rpc.Status");
         assert_eq!((details.code, details.message.as_str()), (status.code().into(), status.message()));
-        put("insight", status.message().into());
         for detail in details.details {
             match detail.type_url.as_str() {
                 "type.googleapis.com/google.rpc.ErrorInfo" => {
@@ -78,6 +77,11 @@ fn document(trailers: &HeaderMap) -> Value {
                 _ => {}
             }
         }
+    }
+    // Outsiders are told the word and its title, and no more.
+    let title = word.as_deref().and_then(Reason::from_word).map(Reason::title);
+    if !status.details().is_empty() && title != Some(status.message()) {
+        put("insight", status.message().into());
     }
     // The status beside which HTTP would have had this word, if it is the one that belongs to it here.
     if let Some(reason) = word.as_deref().and_then(Reason::from_word) {

@@ -5,8 +5,10 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use axum::routing::post;
-use oneclock_idempotency::{Idempotency, IdempotencyKey, MemoryStore, NoKey};
+use oneclock_idempotency::{Idempotency, IdempotencyKey, MemoryStore, NoKey, Store as _, Which};
 use tower::ServiceExt as _;
+
+use crate::support::{Names, names_told};
 
 #[tokio::test]
 async fn m8_a_router_with_keys() {
@@ -31,7 +33,7 @@ async fn m8_a_router_with_keys() {
     assert_eq!(send("/carts/2/pay").await.status, 422, "the same route, another cart");
     assert_eq!(send("/carts/1/cancel").await.body, "Some(\"tap-7\")", "another route");
     let scope = once.store().clone();
-    let records = oneclock_idempotency::Store::list(&scope, oneclock_idempotency::Which::All, None, 9).await.unwrap();
+    let records = scope.list(Which::All, None, 9).await.unwrap();
     let routes: Vec<_> = records.iter().map(|(scope, _)| scope.route.to_string()).collect();
     assert_eq!(routes, ["/carts/{id}/cancel", "/carts/{id}/pay"]);
     let handle = oneclock_core::idempotency::Handle::of(&records[1].0).to_string();
@@ -108,6 +110,50 @@ async fn m7_a_refusal_of_an_extractor_is_kept_and_the_fixed_request_needs_a_key_
     assert_eq!((again.status, again.replayed), (400, true));
     assert!(send("tap-7", "499").await.is(422, "key_reused"));
     assert_eq!(send("tap-8", "499").await.body, "paid 499");
+}
+
+/// A layer, and the names under which its events were told.
+fn told_of() -> (Once, Names) {
+    let (observer, told) = names_told();
+    let builder = Idempotency::builder("shop", MemoryStore::new()).one_principal().observed_by(observer);
+    (builder.build().unwrap(), told)
+}
+
+async fn routes_of(once: &Once) -> Vec<String> {
+    let records = once.store().list(Which::All, None, 99).await.unwrap();
+    records.into_iter().map(|(scope, _)| scope.route.to_string()).collect()
+}
+
+fn speaking(path: &str, content_type: &str, key: &str) -> Request<Body> {
+    let request = Request::post(path).header("content-type", content_type).header("idempotency-key", key);
+    request.body(Body::from("{}")).unwrap()
+}
+
+/// What a request claims to speak is its caller's to choose. The path taken for it would be another scope for one endpoint, and
+/// the charge would be made twice.
+#[tokio::test]
+async fn m8_the_scope_is_of_the_matched_route_whatever_the_request_claims_to_speak() {
+    let (once, told) = told_of();
+    let app: Router = Router::new().route("/carts/{id}/pay", post(|| async { "paid" })).route_layer(once.clone());
+    for content_type in ["application/json", "application/grpc", "application/grpc-web", "application/connect+json"] {
+        app.clone().oneshot(speaking("/carts/1/pay", content_type, "tap-7")).await.unwrap();
+    }
+    assert_eq!(routes_of(&once).await, ["/carts/{id}/pay"]);
+    assert_eq!(*told.lock().unwrap(), ["/carts/{id}/pay".to_owned()].into());
+}
+
+/// A name is a label: nobody may make new ones by asking for what is not there, with a key or with one that is malformed.
+#[tokio::test]
+async fn a_path_that_matched_nothing_is_no_name() {
+    let (once, told) = told_of();
+    let gateway = Router::new().fallback(|| async { "handed on" }).layer(once.clone());
+    for n in 0..3 {
+        for (content_type, key) in [("text/plain", "a"), ("application/grpc", "b"), ("application/grpc", "\"open")] {
+            gateway.clone().oneshot(speaking(&format!("/any/{n}"), content_type, key)).await.unwrap();
+        }
+    }
+    assert_eq!(*told.lock().unwrap(), ["shop".to_owned()].into());
+    assert_eq!(routes_of(&once).await, ["shop", "shop"]);
 }
 
 fn boxed(body: Body) -> oneclock_idempotency::Body {

@@ -1,5 +1,6 @@
 //! A shop whose charges are counted, a store that can be slow or gone, and requests with keys.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
-use oneclock::events::Counting;
+use oneclock::events::{Counting, Event, Observer};
 use oneclock_core::idempotency::{Claim, Fence, Record, Scope};
 use oneclock_core::wire::Wall;
 use oneclock_idempotency::*;
@@ -90,6 +91,21 @@ pub(crate) fn layer<St: Store>(
     let builder =
         Idempotency::builder("charge", store).one_principal().monitor_at("/operations").observed_by(counting.clone());
     (of(builder).build().expect("a layer"), counting)
+}
+
+/// The names under which events of keys were told.
+pub(crate) type Names = Arc<Mutex<BTreeSet<String>>>;
+
+#[cfg_attr(not(any(feature = "axum", feature = "tonic")), expect(dead_code, reason = "of tests with a router"))]
+pub(crate) fn names_told() -> (Arc<dyn Observer>, Names) {
+    let told = Names::default();
+    let names = Arc::clone(&told);
+    let observer = move |event: &Event<'_>| {
+        if let Event::Keyed { route, .. } = event {
+            names.lock().unwrap().insert(route.to_string());
+        }
+    };
+    (Arc::new(observer), told)
 }
 
 pub(crate) fn post(key: &str, body: &str) -> Request<Full<Bytes>> {

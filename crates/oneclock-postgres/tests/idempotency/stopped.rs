@@ -1,14 +1,12 @@
 //! A process that is stopped past its lease, another that takes over, and the first one waking up.
 
-use std::time::Duration;
-
 use oneclock_core::idempotency::Fence;
 
-use crate::child::{Step, Told};
-use crate::records::{Folder, created, layer, make_schema, send, until_there};
+use crate::child::store;
+use crate::killed::{AN_HOUR, Told};
+use crate::notes::{Folder, created, layer, send, until_there};
+use crate::records::make_schema;
 use crate::support::{Database, ms};
-
-const AN_HOUR: Duration = Duration::from_secs(3600);
 
 /// The far side: it takes an effect only from the highest fence that it has seen.
 fn effect(folder: &Folder, fence: Fence) {
@@ -18,7 +16,7 @@ fn effect(folder: &Folder, fence: Fence) {
 
 /// The child: it claims, and its work goes on only when somebody says so.
 pub(crate) async fn stall(told: &Told) {
-    let (layer, counting) = layer(told.store(), |l| l.safe_to_repeat());
+    let (layer, counting) = layer(store(told), |l| l.safe_to_repeat());
     let path = told.folder.clone();
     let (status, body) = send(&layer, &told.key, "{}", move |request| {
         let folder = Folder::at(path.clone());
@@ -41,27 +39,19 @@ async fn m5_a_stopped_process_is_fenced_off_when_it_wakes_up() {
     let database = Database::new().await;
     make_schema(&database.config(), "stopped").await;
     let folder = Folder::new();
-    let told = Told {
-        folder: folder.path.clone(),
-        database: database.name.clone(),
-        schema: "stopped".to_owned(),
-        key: "k".to_owned(),
-        step: Step::Nowhere,
-        after: Duration::ZERO,
-        shift: Duration::ZERO,
-    };
+    let told = Told::new(&folder, format!("{}/stopped", database.name), "k");
     let mut asleep = told.command("stall").spawn().unwrap();
     let pid = rustix::process::Pid::from_raw(i32::try_from(asleep.id()).unwrap()).unwrap();
     until_there("its claim", || folder.notes("claimed") == "1\n");
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
 
     // While its lease lasts nobody takes over.
-    let (patient, _) = layer(told.store(), |l| l.safe_to_repeat().wait_at_most(ms(300)));
+    let (patient, _) = layer(store(&told), |l| l.safe_to_repeat().wait_at_most(ms(300)));
     let early = send(&patient, "k", "{}", |_| async { created("receipt of a thief") }).await;
     assert!(matches!(early.0, 409 | 504), "{early:?}"); // 504: not even its claim was answered in this time
 
     let path = folder.path.clone();
-    let (awake, counting) = layer(Told { shift: AN_HOUR, ..told.clone() }.store(), |l| l.safe_to_repeat());
+    let (awake, counting) = layer(store(&Told { shift: AN_HOUR, ..told }), |l| l.safe_to_repeat());
     let taken = send(&awake, "k", "{}", move |request| {
         let fence = *request.extensions().get::<Fence>().unwrap();
         let folder = Folder::at(path.clone());

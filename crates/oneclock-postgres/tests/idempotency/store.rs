@@ -9,7 +9,8 @@ use oneclock_core::idempotency::{Claim, Claimed, Fingerprint};
 use oneclock_idempotency::{Store as _, StoreError};
 use oneclock_postgres::{BadStore, IdempotencyStore, Pool};
 
-use crate::records::{ask, created, layer, make_schema, scope, send, store_in};
+use crate::notes::{created, layer, send};
+use crate::records::{ask, make_schema, scope, store_in};
 use crate::store_rules;
 use crate::support::{Database, connect, ms, until};
 

@@ -178,7 +178,7 @@ async fn m10_64_duplicates_over_a_real_file_are_one_run() {
         let layer = layer.clone();
         let folder = Arc::new(folder.path.clone());
         tokio::spawn(async move {
-            send(&layer, "tap-7", move |_| {
+            send(&layer, "tap-7", "{}", move |_| {
                 let folder = Folder::at((*folder).clone());
                 async move {
                     folder.note("effects", "effect");

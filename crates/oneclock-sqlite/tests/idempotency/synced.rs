@@ -8,15 +8,16 @@ use oneclock_core::idempotency::{Claim, Claimed, Fingerprint, Key, Owner, Scope,
 use oneclock_idempotency::Store as _;
 use oneclock_sqlite::rusqlite::Connection;
 
-use crate::child::{ROLE, Step, Told, arguments, command};
+use crate::child::store;
+use crate::killed::{ARGUMENTS, ROLE, Told};
 use crate::support::*;
 
 const CLAIMS: usize = 20;
 
 /// The child: each claim, then a line that says so.
 pub(crate) async fn claims(told: &Told) {
-    let store = told.folder.store_ahead(told.shift);
-    told.folder.note("acks", "OPEN");
+    let (store, folder) = (store(told), told.folder());
+    folder.note("acks", "OPEN");
     for n in 0..CLAIMS {
         let key = Key::new(&format!("k{n}")).unwrap();
         let scope = Scope { principal: "p".into(), method: "POST".into(), route: "r".into(), key };
@@ -29,20 +30,21 @@ pub(crate) async fn claims(told: &Told) {
             takeover: Takeover::Never,
         };
         assert!(matches!(store.claim(&scope, &claim).await.unwrap().claimed, Claimed::Run { .. }));
-        told.folder.note("acks", &format!("ACK {n}"));
+        folder.note("acks", &format!("ACK {n}"));
     }
 }
 
 /// The same as it is often done: a write-ahead log with what SQLite calls normal.
 pub(crate) fn claims_unsynced(told: &Told) {
-    let connection = Connection::open(told.folder.path.join("store.sqlite")).unwrap();
+    let folder = told.folder();
+    let connection = Connection::open(folder.path.join("store.sqlite")).unwrap();
     connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(())).unwrap();
     connection.pragma_update(None, "synchronous", "normal").unwrap();
     connection.execute_batch("CREATE TABLE claims (n INTEGER)").unwrap();
-    told.folder.note("acks", "OPEN");
+    folder.note("acks", "OPEN");
     for n in 0..CLAIMS {
         connection.execute("INSERT INTO claims VALUES (?1)", [n as i64]).unwrap();
-        told.folder.note("acks", &format!("ACK {n}"));
+        folder.note("acks", &format!("ACK {n}"));
     }
 }
 
@@ -50,14 +52,16 @@ pub(crate) fn claims_unsynced(told: &Told) {
 fn unsynced(role: &str) -> usize {
     let folder = Folder::new();
     let trace = folder.path.join("trace");
-    let plain = command(role, &folder, "-", Step::Nowhere, Duration::ZERO, Duration::ZERO);
+    let plain = Told::new(&folder, "", "-").command(role);
     let mut traced = Command::new("strace");
     traced
         .args(["-f", "-qq", "-y", "-e", "trace=fsync,fdatasync,write", "-s", "16", "-o"])
         .arg(&trace)
         .arg(plain.get_program());
-    arguments(&mut traced);
-    traced.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?)))).stdout(std::process::Stdio::null());
+    traced
+        .args(ARGUMENTS)
+        .envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .stdout(std::process::Stdio::null());
     assert!(traced.get_envs().any(|(name, _)| name == ROLE));
     let status = traced.status().expect("strace: `apt-get install strace`, and the right to trace one's own children");
     assert!(status.success(), "{status:?}");

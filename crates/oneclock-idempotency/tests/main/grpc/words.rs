@@ -13,7 +13,7 @@ use tonic::service::Routes;
 use tower::{Layer as _, ServiceBuilder, ServiceExt as _};
 
 use super::server::{Bank, receipt};
-use crate::support::{Shop, layer, ms, paused_wall, send};
+use crate::support::{Shop, layer, ms, names_told, paused_wall, send};
 
 /// A head, a body and trailers.
 #[derive(Debug, PartialEq, Eq)]
@@ -81,7 +81,9 @@ async fn m10_the_deadline_ends_the_wait_and_says_where_to_ask() {
         let want = if trust == Trust::Outside { "4" } else { "10" }; // the second is a duplicate
         assert_eq!((late.status, &late.head["grpc-status"]), (200, &want.parse().unwrap()), "{late:?}");
         assert!(late.head["link"].to_str().unwrap().contains("rel=\"monitor\""), "{late:?}");
-        assert_eq!(late.head.contains_key("grpc-status-details-bin"), trust == Trust::Inside);
+        let status = tonic::Status::from_header_map(&late.head).expect("a status");
+        let says_more = status.details().windows(7).any(|part| part == b"outcome");
+        assert_eq!(says_more, trust == Trust::Inside, "{status:?}");
         assert_eq!(late.head.contains_key("grpc-retry-pushback-ms"), want == "10", "in progress: come again");
         assert_eq!((&late.head["content-type"], late.body.len()), (&"application/grpc".parse().unwrap(), 0));
     }
@@ -90,6 +92,46 @@ async fn m10_the_deadline_ends_the_wait_and_says_where_to_ask() {
     assert_eq!(again.head["idempotent-replayed"], "true");
     assert_eq!(again.trailers.as_ref().unwrap()["grpc-status"], "0");
     assert_eq!(service.bank.begun(), 1);
+}
+
+/// ABORTED three times: what an outsider reads of it over HTTP is the type of the problem, and over gRPC the reason of an
+/// ErrorInfo. What asking again will not change says so, since gRPC's clients repeat by the status alone.
+#[tokio::test(start_paused = true)]
+async fn m7_outsiders_can_tell_refusals_apart_and_which_of_them_come_again() {
+    let refused = async |service: &Service, timeout: &str, body: &'static [u8], trust| {
+        let request = call("application/grpc", timeout).map(|_| Body::new(Full::new(Bytes::from_static(body))));
+        let told = service.asks_with(request, trust).await;
+        let status = tonic::Status::from_header_map(&told.head).expect("a status");
+        let pushback = told.head.get("grpc-retry-pushback-ms").map(|value| value.to_str().unwrap().to_owned());
+        (status, pushback)
+    };
+    let (one, other) = (&b"\0\0\0\0\x03499"[..], &b"\0\0\0\0\x03500"[..]);
+    let slow = Service::that_takes(ms(2_000));
+    slow.asks("300m", Trust::Outside).await; // begun
+    let unknown = {
+        let (once, _) = layer(MemoryStore::with_clock(paused_wall), |l| l);
+        Service { once, bank: Bank::that_fails_first(|| tonic::Status::unknown("?")) }
+    };
+    unknown.asks("1S", Trust::Outside).await;
+    let too_large = {
+        let (once, _) = layer(MemoryStore::with_clock(paused_wall), |l| l.answer_bytes(1));
+        Service { once, bank: Bank::new(|n, _| async move { Ok(receipt(n)) }) }
+    };
+    too_large.asks("1S", Trust::Outside).await;
+    for (service, body, word, code, pushback) in [
+        (&slow, one, "IN_PROGRESS", 10, "1000"),
+        (&unknown, one, "OUTCOME_UNKNOWN", 10, "-1"),
+        (&too_large, one, "ANSWER_NOT_KEPT", 10, "-1"),
+        (&too_large, other, "KEY_REUSED", 9, "-1"),
+    ] {
+        for trust in [Trust::Outside, Trust::Inside] {
+            let (status, told) = refused(service, "300m", body, trust).await;
+            assert_eq!((status.code() as i32, told.as_deref()), (code, Some(pushback)), "{word} {trust:?}");
+            let says = |text: &str| status.details().windows(text.len()).any(|part| part == text.as_bytes());
+            assert!(says("google.rpc.ErrorInfo") && says(word), "{word} {trust:?}: {status:?}");
+            assert_eq!(says("outcome"), trust == Trust::Inside, "{word} {trust:?}: {status:?}");
+        }
+    }
 }
 
 /// Messages are taken in before anything is claimed. Who waits for answers between its own gets none.
@@ -178,6 +220,38 @@ async fn m7_what_was_settled_by_hand_in_words_of_http_is_no_answer_to_grpc() {
         assert_eq!(status.unwrap(), want, "{told:?}");
         assert_eq!(bank.begun(), 1);
     }
+}
+
+/// A key is of its method, whatever a call claims to speak; the names in events are those of the routes.
+#[tokio::test(start_paused = true)]
+async fn m8_a_method_has_one_scope_and_a_service_one_name() {
+    let (observer, told) = names_told();
+    let (once, _) = layer(MemoryStore::with_clock(paused_wall), |l| l.observed_by(observer));
+    let bank = Bank::new(|n, _| async move { Ok(receipt(n)) });
+    let in_a_router = Routes::new(bank.clone()).into_axum_router().layer(once.clone());
+    let around_one = Routes::new(once.grpc_layer().layer(bank.clone()));
+    let around_all = once.grpc_layer().layer(Routes::new(bank));
+    for content_type in ["application/grpc", "application/json"] {
+        for method in ["Charge", "Made/Up"] {
+            let path = format!("/shop.Bank/{method}");
+            let of = || {
+                let (mut head, body) = call(content_type, "1S").into_parts();
+                head.uri = path.parse().unwrap();
+                Request::from_parts(head, body)
+            };
+            if cfg!(feature = "axum") {
+                in_a_router.clone().oneshot(of().map(axum::body::Body::new)).await.unwrap();
+            }
+            around_one.clone().oneshot(of()).await.unwrap();
+            around_all.clone().oneshot(of()).await.unwrap();
+        }
+    }
+    let records = once.store().list(Which::All, None, 99).await.unwrap();
+    let routes: Vec<_> = records.iter().map(|(scope, _)| scope.route.to_string()).collect();
+    assert_eq!(routes, ["/shop.Bank/Charge", "/shop.Bank/Made/Up"]);
+    // Who stands around all services does not see which one was matched.
+    let names = if cfg!(feature = "axum") { &["/shop.Bank/{*rest}", "charge"][..] } else { &["charge"] };
+    assert_eq!(told.lock().unwrap().iter().map(String::as_str).collect::<Vec<_>>(), names);
 }
 
 // === Connect, whose unary calls are requests of HTTP ===
