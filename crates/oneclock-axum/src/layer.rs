@@ -41,20 +41,17 @@ pub struct ClockLayer(IngressLayer);
 
 /// The service inside of a [`ClockLayer`]: hands the request on with axum's body.
 #[derive(Clone, Debug)]
-pub struct AxumBody<S>(S);
+pub struct AxumService<S>(S);
 
 // === ClockLayer ===
 
 impl ClockLayer {
     pub(crate) fn new(policy: &Policy) -> Self {
-        Self(IngressLayer::new(policy.clone()).route_by(|extensions, uri| {
-            let matched = extensions.get::<MatchedPath>()?.as_str();
-            Some(if may_be_a_service(matched) {
-                Route::Mounted { pattern: matched, path: uri.path() }
-            } else {
-                Route::Pattern(matched)
-            })
-        }))
+        Self(
+            IngressLayer::new(policy.clone()).route_by(|extensions, uri| {
+                Some(Route::matched(extensions.get::<MatchedPath>()?.as_str(), uri.path()))
+            }),
+        )
     }
 
     /// Whether the peers of this listener belong to us. Overrides what the accept loop says; under `axum::serve`, which
@@ -89,24 +86,17 @@ impl ClockLayer {
     }
 }
 
-/// Whether tonic mounts services like this: `/shop.Pricing/{*rest}`. A service without a package looks like any path, and has
-/// the policy's own limits.
-fn may_be_a_service(matched: &str) -> bool {
-    let service = matched.strip_suffix("/{*rest}").and_then(|service| service.strip_prefix('/'));
-    service.is_some_and(|service| service.contains('.') && !service.contains(['/', '{']))
-}
-
 impl<S> Layer<S> for ClockLayer {
-    type Service = Ingress<AxumBody<S>>;
+    type Service = Ingress<AxumService<S>>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        self.0.layer(AxumBody(inner))
+        self.0.layer(AxumService(inner))
     }
 }
 
-// === AxumBody ===
+// === AxumService ===
 
-impl<S, B> Service<Request<Upload<B>>> for AxumBody<S>
+impl<S, B> Service<Request<Upload<B>>> for AxumService<S>
 where
     S: Service<Request<Body>>,
     B: http_body::Body<Data = Bytes> + Send + 'static,

@@ -40,7 +40,7 @@ use oneclock::{Ended, Missing, NotBegun, PartFailed, Stopped, TaskFailed, TooLat
 use oneclock_core::Reason;
 use oneclock_http::{BoxError, NotCollected, NotSuccessful};
 
-pub use layer::{AxumBody, ClockLayer};
+pub use layer::{AxumService, ClockLayer};
 pub use or_problem::OrProblem;
 // What a service needs beside this crate, so that it can depend on this one alone.
 pub use oneclock::{Operation, Shutdown};

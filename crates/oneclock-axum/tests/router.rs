@@ -80,6 +80,32 @@ async fn the_matched_route_decides() {
     assert_eq!(text(inside("/reports/7").await).await, "9000");
 }
 
+/// Limits go by what the router matched. A path counts only below a pattern that mounts one service; below any other its callers
+/// would choose their limits themselves.
+#[tokio::test(start_paused = true)]
+async fn a_path_that_looks_like_a_procedure_chooses_no_limits() {
+    for (pattern, path, want) in [
+        ("/shop.Pricing/{*rest}", "/shop.Pricing/Price", "9000"),
+        ("/{tenant}/{*rest}", "/shop.Pricing/Price", "2000"),
+        ("/shop.Pricing/{method}", "/shop.Pricing/Price", "2000"),
+        ("/{*rest}", "/shop.Pricing/Price", "2000"),
+        ("/files/{*rest}", "/files/a", "2000"), // as a service without a package would be
+        ("/v1.0/files/{*rest}", "/v1.0/files/a", "2000"),
+    ] {
+        let (service, _) = path.rsplit_once('/').expect("a path");
+        let policy = Policy::named("order")
+            .when_absent(ms(800))
+            .ceiling(ms(2_000))
+            .route(service, |limits| limits.ceiling(ms(30_000)))
+            .route(path, |limits| limits.ceiling(ms(30_000)))
+            .build()
+            .expect("limits that fit together");
+        let app = Router::new().route(pattern, get(left)).layer(policy.layer().trust(Trust::Inside));
+        let answer = ask(app, path, Some(("x-remaining-ms", "9000"))).await;
+        assert_eq!(text(answer).await, want, "{pattern}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_problem_from_a_handler_is_written_in_full_for_a_trusted_caller() {
     let inside = ask(router(Trust::Inside), "/needs-too-much", None).await;

@@ -693,6 +693,48 @@ mod tests {
         }
     }
 
+    const fn dropped_with(remaining: Duration, bound: BoundBy) -> Dropped {
+        Dropped { panicking: false, shutting_down: false, remaining, bound }
+    }
+
+    /// Both sides count the same: a caller that leaves at its own deadline is seen here a little before ours.
+    #[test]
+    fn x4_who_leaves_within_5_ms_of_its_own_deadline_was_out_of_time() {
+        const NANO: Duration = Duration::from_nanos(1);
+        for (remaining, want) in [
+            (Duration::ZERO, Cause::Deadline),
+            (NANO, Cause::Deadline),
+            (ABOUT_NOW, Cause::Deadline),
+            (ABOUT_NOW + NANO, Cause::CallerGone),
+            (Duration::MAX, Cause::CallerGone),
+        ] {
+            assert_eq!(dropped_with(remaining, BoundBy::Caller).cause(), want, "{remaining:?}");
+        }
+    }
+
+    /// A bound of ours is not what the caller counts from: it left for a reason of its own.
+    #[test]
+    fn x4_only_the_deadline_that_the_caller_gave_itself_is_about_now() {
+        for bound in BOUNDS {
+            let about_now = if bound == BoundBy::Caller { Cause::Deadline } else { Cause::CallerGone };
+            assert_eq!(dropped_with(ABOUT_NOW, bound).cause(), about_now, "{bound}");
+            assert_eq!(dropped_with(Duration::ZERO, bound).cause(), Cause::Deadline, "{bound}: past is past");
+        }
+    }
+
+    #[test]
+    fn x4_what_is_known_better_goes_before_the_clock() {
+        for (panicking, shutting_down, want) in [
+            (true, true, Cause::CalledOff),
+            (true, false, Cause::CalledOff),
+            (false, true, Cause::Shutdown),
+            (false, false, Cause::Deadline),
+        ] {
+            let dropped = Dropped { panicking, shutting_down, ..dropped_with(Duration::ZERO, BoundBy::Caller) };
+            assert_eq!(dropped.cause(), want, "{dropped:?}");
+        }
+    }
+
     #[test]
     fn a_part_that_did_not_start_never_makes_the_whole_say_so() {
         for reason in Reason::ALL {

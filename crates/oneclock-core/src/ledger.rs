@@ -5,11 +5,13 @@
 //! folded counts like what is kept, and what no entry covers is [`Ledger::unaccounted`], so that everything adds up to
 //! the elapsed time. Invariant I13.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
 use crate::time::Legible;
+use crate::wire::server_timing::Account;
 use crate::{Name, Stage, Tick};
 
 /// The most direct entries that are kept one by one.
@@ -49,6 +51,7 @@ pub struct Ledger {
     open_folded: BTreeSet<u32>, // which of the folded go on, so that none is closed twice
     opened_folded: u32,
     kept_parts: u8,
+    told: Vec<(EntryId, Account)>, // at most MAX_ENTRIES
     // What the direct entries cover together, kept or folded: up to `until` it is `covered`, and while one is open
     // everything is covered since `since`.
     covered: Duration,
@@ -97,6 +100,42 @@ enum Place {
     Within, // in the time of the entry that it is a part of, and nowhere else
 }
 
+/// Stands for the entry that a ledger is the account of.
+const THE_WHOLE: EntryId = EntryId { place: Place::Within, began: Tick::from_nanos(0) };
+
+/// Whom the time is charged to that entries cover together: each moment to one of those that cover it, the one that ends
+/// last, since that is what was waited for. Each charge is one interval within its entry and within `within`, in the order
+/// of `entries`; an entry that others outlast everywhere is charged an empty one. Together the charges are what
+/// [`Ledger::accounted`] says of the same entries.
+///
+/// ```
+/// # use oneclock_core::{ledger, Tick}; fn at(ms: u64) -> Tick { Tick::from_nanos(ms * 1_000_000) }
+/// let (stock, price) = ((at(10), at(40)), (at(20), at(90)));
+/// let charges = ledger::charges((at(0), at(60)), &[stock, price]);
+/// assert_eq!(charges, [(at(10), at(20)), (at(20), at(60))]);
+/// ```
+pub fn charges(within: (Tick, Tick), entries: &[(Tick, Tick)]) -> Vec<(Tick, Tick)> {
+    let clip = |at: Tick| at.max(within.0).min(within.1.max(within.0));
+    let mut charges: Vec<_> = entries.iter().map(|(began, ended)| (clip(*began), clip(*ended))).collect();
+    let mut order: Vec<usize> = (0..entries.len()).collect();
+    order.sort_by_key(|index| (charges[*index].0, Reverse(charges[*index].1)));
+    let mut last: Option<usize> = None; // of those so far, the one that ends last
+    for index in order {
+        let (began, ended) = charges[index];
+        match last {
+            _ if ended <= began => charges[index].1 = began,
+            Some(last) if charges[last].1 >= ended => charges[index].1 = began,
+            before => {
+                if let Some(before) = before {
+                    charges[before].1 = charges[before].1.min(began);
+                }
+                last = Some(index);
+            }
+        }
+    }
+    charges
+}
+
 // === Ledger ===
 
 impl Ledger {
@@ -109,6 +148,7 @@ impl Ledger {
             open_folded: BTreeSet::new(),
             opened_folded: 0,
             kept_parts: 0,
+            told: Vec::new(),
             covered: Duration::ZERO,
             open: 0,
             since: began,
@@ -163,6 +203,34 @@ impl Ledger {
         }
     }
 
+    /// The far side told where the time of this entry went. The first account of an entry stays; one that did not fit is not
+    /// kept, nor is what it says.
+    ///
+    /// ```
+    /// # use oneclock_core::{ledger::Ledger, wire::server_timing::Account, Stage, Tick}; use std::time::Duration;
+    /// # fn at(ms: u64) -> Tick { Tick::from_nanos(ms * 1_000_000) }
+    /// let mut ledger = Ledger::new(at(0));
+    /// let stock = ledger.open("inventory", Stage::Wait, None, at(0));
+    /// let said = "oneclock;desc=inventory;dur=118, queue;dur=90, unaccounted;dur=28, left;dur=2";
+    /// ledger.tell(stock, Account::parse(said.as_bytes()).unwrap());
+    /// ledger.close(stock, at(120));
+    /// assert_eq!(
+    ///     ledger.to_string(),
+    ///     "inventory 120ms (inventory 118ms: queue 90ms, unaccounted 28ms, left 2ms)"
+    /// );
+    /// ```
+    pub fn tell(&mut self, of: EntryId, account: Account) {
+        let kept = matches!(of.place, Place::Entry(_));
+        if kept && self.told.len() < MAX_ENTRIES && self.told_of(of).is_none() {
+            self.told.push((of, account));
+        }
+    }
+
+    /// What the far side told of this entry.
+    pub fn told_of(&self, entry: EntryId) -> Option<&Account> {
+        self.told.iter().find(|(of, _)| *of == entry).map(|(_, account)| account)
+    }
+
     /// When the operation began.
     pub const fn began(&self) -> Tick {
         self.began
@@ -207,6 +275,8 @@ impl Ledger {
             (part.open, part.since) = (1, first);
         }
         part.entries = entries;
+        part.told =
+            self.told.iter().filter(|(entry, _)| *entry == of).map(|(_, told)| (THE_WHOLE, told.clone())).collect();
         part
     }
 
@@ -265,14 +335,18 @@ impl Ledger {
     }
 }
 
-/// One line: the direct entries with what each took; those still going on end in `…`.
+/// One line: the direct entries with what each took, and in brackets what the far side told of it; those still going on end
+/// in `…`.
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
-        for (_, entry) in self.parts_of(None) {
+        for (id, entry) in self.parts_of(None) {
             match entry.ended {
                 Some(ended) => write!(f, "{separator}{} {}", entry.name, Legible(ended.since(entry.began)))?,
                 None => write!(f, "{separator}{} …", entry.name)?,
+            }
+            if let Some(told) = self.told_of(id) {
+                write!(f, " ({told})")?;
             }
             separator = ", ";
         }
@@ -280,141 +354,13 @@ impl fmt::Display for Ledger {
             write!(f, "{separator}{} {} in {}", folded.name, Legible(folded.sum), folded.count)?;
             separator = ", ";
         }
+        if let Some(told) = self.told_of(THE_WHOLE) {
+            write!(f, "{separator}there: {told}")?;
+            separator = ", ";
+        }
         if separator.is_empty() { f.write_str("nothing recorded") } else { Ok(()) }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const fn at(ms: u64) -> Tick {
-        Tick::from_nanos(ms * 1_000_000)
-    }
-
-    #[test]
-    fn parallel_children_charge_the_interval_they_cover() {
-        let mut ledger = Ledger::new(at(0));
-        let a = ledger.open("a", Stage::Wait, None, at(10));
-        let b = ledger.open("b", Stage::Wait, None, at(20));
-        let part = ledger.open("connect", Stage::Connect, Some(a), at(10));
-        ledger.close(part, at(15));
-        ledger.close(a, at(50));
-        ledger.close(b, at(60));
-        assert_eq!(ledger.accounted(at(100)), Duration::from_millis(50));
-        assert_eq!(ledger.unaccounted(at(100)), Duration::from_millis(50));
-        assert_eq!(ledger.parts_of(Some(a)).count(), 1);
-    }
-
-    #[test]
-    fn more_than_fits_is_folded_by_name_and_stays_bounded() {
-        let mut ledger = Ledger::new(at(0));
-        for n in 0..1_000 {
-            let id = ledger.open(format!("call-{}", n % 200), Stage::Wait, None, at(n));
-            ledger.close(id, at(n + 2));
-        }
-        assert_eq!(ledger.entries().len(), MAX_ENTRIES);
-        assert!(ledger.folded().len() <= MAX_FOLDED);
-        let folded: u64 = ledger.folded().iter().map(|folded| folded.count).sum();
-        assert_eq!(folded, 1_000 - MAX_ENTRIES as u64);
-    }
-
-    /// A client call costs one direct entry and a part for each stage.
-    #[test]
-    fn i13_parts_do_not_push_out_the_calls_that_they_belong_to() {
-        let mut ledger = Ledger::new(at(0));
-        let stages = [Stage::Pool, Stage::Send, Stage::Wait, Stage::Body];
-        for call in 0..40 {
-            let began = call * 100;
-            let entry = ledger.open("call", Stage::Wait, None, at(began));
-            for (n, stage) in (0..).zip(stages) {
-                let part = ledger.open(stage.as_str(), stage, Some(entry), at(began + n * 25));
-                ledger.close(part, at(began + (n + 1) * 25));
-            }
-            ledger.close(entry, at(began + 100));
-            assert!(ledger.unaccounted(at(began + 100)).is_zero(), "after {} calls: {ledger}", call + 1);
-            assert_eq!(ledger.parts_of(None).count(), MAX_ENTRIES.min(call as usize + 1));
-        }
-        assert_eq!(ledger.entries().len(), MAX_ENTRIES + MAX_PARTS);
-        assert_eq!(ledger.folded(), [Folded { name: "call".into(), count: 8, sum: Duration::from_millis(800) }]);
-    }
-
-    #[test]
-    fn what_is_folded_and_goes_on_is_accounted_and_closing_it_again_changes_nothing() {
-        let mut ledger = Ledger::new(at(0));
-        for _ in 0..MAX_ENTRIES {
-            let id = ledger.open("kept", Stage::Work, None, at(0));
-            ledger.close(id, at(1));
-        }
-        let (a, b) = (ledger.open("more", Stage::Work, None, at(10)), ledger.open("more", Stage::Work, None, at(10)));
-        assert_eq!(ledger.accounted(at(30)), Duration::from_millis(21));
-        for _ in 0..3 {
-            ledger.close(a, at(40));
-        }
-        assert_eq!(ledger.folded()[0].count, 1);
-        assert_eq!(ledger.accounted(at(60)), Duration::from_millis(51), "the other goes on");
-        ledger.close(b, at(60));
-        ledger.close(b, at(90));
-        assert_eq!((ledger.folded()[0].count, ledger.accounted(at(90))), (2, Duration::from_millis(51)));
-    }
-
-    #[test]
-    fn i13_the_account_of_one_entry_adds_up_too() {
-        let mut ledger = Ledger::new(at(0));
-        let call = ledger.open("call", Stage::Arrival, None, at(10));
-        for (began, ended) in [(20, Some(40)), (30, Some(35)), (50, None)] {
-            let part = ledger.open("part", Stage::Wait, Some(call), at(began));
-            if let Some(ended) = ended {
-                ledger.close(part, at(ended));
-            }
-        }
-        let part = ledger.part(call);
-        assert_eq!(part.accounted(at(70)), Duration::from_millis(20 + 20));
-        assert_eq!(part.unaccounted(at(70)), Duration::from_millis(10 + 10));
-    }
-
-    /// How many of the milliseconds before `end` any span covers, one by one: an account that knows no entries, no bounds
-    /// and no folding.
-    fn milliseconds_covered(spans: &[(u64, Option<u64>)], end: u64) -> Duration {
-        let covers = |ms: u64, (began, ended): (u64, Option<u64>)| began <= ms && ended.is_none_or(|ended| ms < ended);
-        Duration::from_millis((0..end).filter(|ms| spans.iter().any(|span| covers(*ms, *span))).count() as u64)
-    }
-
-    proptest! {
-        /// Many more entries than are kept, some never closed, some closed twice, with parts that must not count.
-        #[test]
-        fn i13_what_is_accounted_is_what_the_entries_cover(
-            spans in prop::collection::vec((0u64..1_000, 0u64..60, prop::bool::weighted(0.98), 0u8..4), 0..120),
-            after in 0u64..200,
-        ) {
-            let spans: Vec<_> = spans.into_iter().map(|(began, took, closes, parts)| {
-                (began, closes.then_some(began + took), parts)
-            }).collect();
-            let mut ledger = Ledger::new(at(0));
-            let mut open: Vec<Vec<EntryId>> = vec![Vec::new(); spans.len()];
-            let end = 1_100 + after;
-            for ms in 0..end {
-                for ((began, ended, parts), ids) in spans.iter().zip(&mut open) {
-                    if *began == ms {
-                        let direct = ledger.open("step", Stage::Work, None, at(ms));
-                        ids.push(direct);
-                        ids.extend((0..*parts).map(|_| ledger.open("part", Stage::Wait, Some(direct), at(ms))));
-                    }
-                    if *ended == Some(ms) {
-                        for id in ids.iter().rev() {
-                            ledger.close(*id, at(ms));
-                            ledger.close(*id, at(ms + 5));
-                        }
-                    }
-                }
-            }
-            let direct: Vec<_> = spans.iter().map(|(began, ended, _)| (*began, *ended)).collect();
-            let covered = milliseconds_covered(&direct, end);
-            prop_assert_eq!(ledger.accounted(at(end)), covered);
-            prop_assert_eq!(ledger.unaccounted(at(end)), Duration::from_millis(end) - covered);
-            prop_assert!(ledger.entries().len() <= MAX_ENTRIES + MAX_PARTS);
-            prop_assert_eq!(ledger.parts_of(None).count(), spans.len().min(MAX_ENTRIES));
-        }
-    }
-}
+mod tests;

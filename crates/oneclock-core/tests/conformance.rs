@@ -104,6 +104,7 @@ struct Status {
     http: u16,
     #[serde(deserialize_with = "Option::deserialize")]
     grpc: Option<u8>,
+    connect: Option<String>, // its words are oneclock-http's, whose tests compare them
     repeat: RepeatWord,
     #[serde(default)]
     only_in_logs: bool,
@@ -447,6 +448,7 @@ fn section_5_the_statuses_are_as_the_vectors_say() {
             assert_eq!(reason.grpc_status(), grpc, "{case:?}");
         }
         assert_eq!(case.only_in_logs, reason == Reason::CallerGone, "{case:?}");
+        assert!(case.connect.is_none() || reason == Reason::Malformed, "P3 says it of nothing else: {case:?}");
         assert!(!told.contains(&reason), "twice: {case:?}");
         told.push(reason);
     }

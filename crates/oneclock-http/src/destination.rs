@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Response, header};
 use http_body::Body;
+use oneclock::events::Fields as Carries;
 use oneclock::{Call, NotBegun, Operation, Retries, WhyNot, WithoutOperation, clock};
 use oneclock_core::effect::{self, Seen};
 use oneclock_core::retry::{Attempt, RetryPolicy};
@@ -178,11 +179,7 @@ impl Destination {
             NotBegun::of(call.operation(), self.0.name.clone(), why) // the call's own event tells of it
         })?;
         judge::mark_attempt(call, headers, self.0.trust);
-        call.carry(&mut |name, value| {
-            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
-                headers.insert(name, value);
-            }
-        });
+        call.carry(&mut Carried(headers));
         Ok(())
     }
 
@@ -275,16 +272,34 @@ impl Destination {
     }
 }
 
+/// The fields of a request, for what observes the call.
+struct Carried<'h>(&'h mut HeaderMap);
+
+impl Carries for Carried<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name)?.to_str().ok()
+    }
+
+    fn set(&mut self, name: &'static str, value: &str) {
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
+            self.0.insert(name, value);
+        }
+    }
+
+    fn remove(&mut self, name: &'static str) {
+        self.0.remove(name);
+    }
+}
+
 /// What the trailers of an answer say of the far side, if they say something. From outsiders they lose what is not theirs to
-/// give.
+/// give, whatever they say.
 pub(crate) fn judged(trailers: &mut HeaderMap, trust: Trust) -> Option<Outcome> {
-    let status = grpc_status(trailers)?;
-    let reason = reason_of(trailers, trust);
+    let (status, reason) = (grpc_status(trailers), reason_of(trailers, trust));
     if trust == Trust::Outside {
         trailers.remove(names::REASON);
         judge::strip_answer(trailers);
     }
-    Some(effect::outcome(Seen::GrpcAnswer { status, reason }, false))
+    Some(effect::outcome(Seen::GrpcAnswer { status: status?, reason }, false))
 }
 
 /// The status of a call. One that cannot be read is none.
@@ -315,8 +330,7 @@ fn reason_of(headers: &HeaderMap, trust: Trust) -> Option<Reason> {
 
 impl Rules {
     fn also_tells(&mut self, conventions: &Conventions) {
-        self.tells =
-            if self.tells_default { Fields::new(conventions.clone()) } else { self.tells.and(conventions) };
+        self.tells = if self.tells_default { Fields::new(conventions.clone()) } else { self.tells.and(conventions) };
         self.tells_default = false;
     }
 }

@@ -59,10 +59,10 @@ struct State {
 struct CutOnDrop(Cut);
 
 pin_project! {
-    /// The body of a request that ends with its answer.
+    /// The body of a request below an [`EndUploadLayer`]: it ends with its [`TiedAnswer`].
     #[derive(Debug)]
     #[must_use = "bodies do nothing unless polled"]
-    pub struct EndingUpload<B> {
+    pub struct TiedUpload<B> {
         #[pin]
         body: B,
         cut: Cut,
@@ -70,10 +70,10 @@ pin_project! {
 }
 
 pin_project! {
-    /// The body of the answer that an upload ends with.
+    /// The body of an answer through an [`EndUploadLayer`]: when it is over or dropped, its [`TiedUpload`] breaks off.
     #[derive(Debug)]
     #[must_use = "bodies do nothing unless polled"]
-    pub struct EndsUpload<A> {
+    pub struct TiedAnswer<A> {
         #[pin]
         body: A,
         cut: CutOnDrop,
@@ -101,9 +101,9 @@ impl<S> Layer<S> for EndUploadLayer {
 
 impl<S, B, A> Service<Request<B>> for EndUpload<S>
 where
-    S: Service<Request<EndingUpload<B>>, Response = Response<A>>,
+    S: Service<Request<TiedUpload<B>>, Response = Response<A>>,
 {
-    type Response = Response<EndsUpload<A>>;
+    type Response = Response<TiedAnswer<A>>;
     type Error = S::Error;
     type Future = EndUploadFuture<S::Future>;
 
@@ -114,7 +114,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let cut = Cut::default();
         let ends = Some(CutOnDrop(cut.clone()));
-        EndUploadFuture { inner: self.0.call(request.map(|body| EndingUpload { body, cut })), cut: ends }
+        EndUploadFuture { inner: self.0.call(request.map(|body| TiedUpload { body, cut })), cut: ends }
     }
 }
 
@@ -122,13 +122,13 @@ impl<F, A, E> Future for EndUploadFuture<F>
 where
     F: Future<Output = Result<Response<A>, E>>,
 {
-    type Output = Result<Response<EndsUpload<A>>, E>;
+    type Output = Result<Response<TiedAnswer<A>>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let answer = ready!(this.inner.poll(cx))?;
         let Some(cut) = this.cut.take() else { return Poll::Pending }; // polled after it was done
-        Poll::Ready(Ok(answer.map(|body| EndsUpload { body, cut })))
+        Poll::Ready(Ok(answer.map(|body| TiedAnswer { body, cut })))
     }
 }
 
@@ -160,7 +160,7 @@ impl Drop for CutOnDrop {
 
 // === The bodies ===
 
-impl<B> Body for EndingUpload<B>
+impl<B> Body for TiedUpload<B>
 where
     B: Body,
     B::Error: Into<BoxError>,
@@ -185,7 +185,7 @@ where
     }
 }
 
-impl<A: Body> Body for EndsUpload<A> {
+impl<A: Body> Body for TiedAnswer<A> {
     type Data = A::Data;
     type Error = A::Error;
 

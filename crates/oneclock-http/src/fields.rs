@@ -62,6 +62,16 @@ impl Fields {
         Self { conventions, names, marks, own }
     }
 
+    /// These, and of `more` those that are not among them.
+    pub(crate) fn and(&self, more: &Conventions) -> Self {
+        let missing = more.iter().filter(|one| self.conventions.find(one.name().as_str()).is_none());
+        let all = missing.fold(self.conventions.clone(), |all, one| match all.clone().with(one.clone()) {
+            Ok(more) => more,
+            Err(_) => all, // cannot be: it is missing
+        });
+        Self::new(all)
+    }
+
     /// Reads every deadline field that a peer of this trust may send.
     pub(crate) fn read(&self, method: &Method, uri: &Uri, headers: &HeaderMap, trust: Trust) -> Said<'_> {
         let mut reader = Reader::new(clock::wall);

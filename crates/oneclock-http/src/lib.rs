@@ -35,7 +35,7 @@ pub use client::{
 };
 pub use destination::{Destination, DestinationBuilder};
 pub use egress::{CallCap, Egress, EgressFuture, EgressLayer};
-pub use end_upload::{EndUpload, EndUploadFuture, EndUploadLayer, EndingUpload, EndsUpload};
+pub use end_upload::{EndUpload, EndUploadFuture, EndUploadLayer, TiedAnswer, TiedUpload};
 pub use error::{CallError, CallFailed, CallGaveUp, is_refused_stream};
 pub use exchange::{Exchange, Guarded};
 pub use ingress::{Ingress, IngressFuture, IngressLayer, Route};
@@ -54,3 +54,7 @@ pub use upload::Upload;
 #[doc = include_str!("../../../docs/guide/retries.md")]
 #[cfg(doctest)]
 struct Guide;
+
+#[doc = include_str!("../../../docs/guide/envoy.md")]
+#[cfg(doctest)]
+struct EnvoyGuide;

@@ -53,12 +53,18 @@ enum Content {
 /// Where in a sequence of messages a body stands.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Messages {
+    flags: u8,      // of the message that is begun, else of the one before
     prefix: u8,     // bytes of a begun prefix
     length: u32,    // what they say so far
     remaining: u32, // bytes of a begun message
 }
 
 const PREFIX: u8 = 5;
+
+/// Connect's flag on the last message of a stream.
+pub(crate) const END_OF_STREAM: u8 = 0b10;
+/// gRPC-Web's flag on its trailers.
+pub(crate) const TRAILERS: u8 = 0b1000_0000;
 
 // === Spoken ===
 
@@ -169,10 +175,12 @@ impl Messages {
             }
             if self.prefix > 0 {
                 self.length = self.length << 8 | u32::from(*first);
+            } else {
+                self.flags = *first;
             }
             self.prefix += 1;
             if self.prefix == PREFIX {
-                *self = Self { prefix: 0, length: 0, remaining: self.length };
+                *self = Self { flags: self.flags, prefix: 0, length: 0, remaining: self.length };
             }
             data = rest;
         }
@@ -181,6 +189,16 @@ impl Messages {
     /// Whether no message is begun.
     pub(crate) fn at_boundary(self) -> bool {
         self.prefix == 0 && self.remaining == 0
+    }
+
+    /// Whether the last one has begun that says how all ended: nothing may be said after it.
+    pub(crate) fn said_the_last(self, protocol: Protocol) -> bool {
+        let last = match protocol {
+            Protocol::GrpcWeb => TRAILERS,
+            Protocol::ConnectStream(_) => END_OF_STREAM,
+            Protocol::Http | Protocol::Grpc | Protocol::GrpcWebText | Protocol::ConnectUnary => 0,
+        };
+        self.flags & last != 0
     }
 }
 

@@ -6,14 +6,14 @@
 //! - [`ClientLayer`] gives every call of a generated client what its operation has left, tells the far side, and cuts the
 //!   call off there, with no code in handlers. [`GrpcClient`] does the same without tonic's channel, and tells exactly what is
 //!   left when the connection is there.
-//! - [`status()`] and [`OrStatus`] make a [`Status`] of any error, [`problem()`] what an HTTP handler answers for a status; [`outcome()`], [`call_error`] and [`answered`] say what is known
-//!   of a call that ended with one.
+//! - [`status()`] and [`OrStatus`] make a [`Status`] of any error, [`problem()`] what an HTTP handler answers for a status;
+//!   [`outcome()`], [`call_error`] and [`answered`] say what is known of a call that ended with one.
 //!
 //! ```
 //! use std::time::Duration;
-//! use oneclock::Operation;
-//! use oneclock_core::{Policy, Trust};
-//! use oneclock_tonic::{ClientLayer, ClientService, OrStatus as _, PolicyExt as _, destination, outcome};
+//! use oneclock_tonic::{
+//!     ClientLayer, ClientService, Operation, OrStatus as _, Policy, PolicyExt as _, Trust, destination, outcome, serve,
+//! };
 //! use tonic::service::Routes;
 //! use tonic::transport::{Channel, Endpoint};
 //! use tonic::{Code, Request, Response, Status};
@@ -51,13 +51,14 @@
 //! let policy = Policy::named("pricing")
 //!     .when_absent(ms(800))
 //!     .ceiling(ms(2_000))
-//!     .route("/grpc.health.v1.Health/Watch", |limits| limits.ceiling(Duration::from_secs(60))) // a stream, as a whole
+//!     // A stream, as a whole. Who says nothing gets `when_absent`, so both.
+//!     .route("/grpc.health.v1.Health/Watch", |limits| limits.when_absent(ms(60_000)).ceiling(ms(60_000)))
 //!     .build()?;
 //! let pricing = HealthServer::new(Pricing { stock: client("stock", stock)? });
 //! let router = Routes::new(pricing).into_axum_router().layer(policy.grpc_layer());
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
 //! # let url = format!("http://{}", listener.local_addr()?);
-//! let server = tokio::spawn(oneclock_http::serve(listener, router).trust(Trust::Inside).into_future());
+//! let server = tokio::spawn(serve(listener, router).trust(Trust::Inside).into_future());
 //!
 //! let op = Operation::begin("order", ms(300)); // in a handler: the current one
 //! let mut pricing = client("pricing", url)?;
@@ -102,15 +103,20 @@ mod fields;
 mod server;
 mod status;
 
-use oneclock::Operation;
+use oneclock_core::Name;
 use oneclock_core::wire::writes;
-use oneclock_core::{Name, Policy};
-use oneclock_http::{Destination, DestinationBuilder};
+use oneclock_http::DestinationBuilder;
 use tonic::Status;
 
 pub use client::{ClientAnswer, ClientFuture, ClientLayer, ClientService, GrpcClient};
-pub use server::{GrpcAnswer, GrpcBody, GrpcFuture, ServerLayer};
+pub use server::{GrpcAnswer, GrpcFuture, ServerLayer, TonicService};
 pub use status::{Answered, OrStatus, answered, call_error, outcome, problem, status};
+// What a service needs beside this crate, so that it can depend on this one alone.
+pub use oneclock::{Operation, Shutdown, WithoutOperation};
+pub use oneclock_core::ingress::PolicyError;
+pub use oneclock_core::retry::RetryPolicy;
+pub use oneclock_core::{Effect, Outcome, Policy, Trust};
+pub use oneclock_http::{CallError, Client, Destination, serve};
 
 /// Makes layers of policies, for tonic.
 pub trait PolicyExt {
@@ -118,22 +124,22 @@ pub trait PolicyExt {
     /// else `/package.Service`. Where to put it: see [`ServerLayer`].
     ///
     /// ```
-    /// use oneclock_core::Policy;
-    /// use oneclock_tonic::PolicyExt as _;
+    /// use oneclock_tonic::{Policy, PolicyExt as _, Trust};
     /// # use std::time::Duration; use tonic::transport::Server;
-    /// # fn main() -> Result<(), oneclock_core::ingress::PolicyError> {
+    /// # fn main() -> Result<(), oneclock_tonic::PolicyError> {
     /// let policy = Policy::named("pricing").when_absent(Duration::from_millis(800)).build()?;
-    /// let server = Server::builder().layer(policy.grpc_layer()); // and `.add_service(..)`
+    /// // Only services of ours reach it, our gateway among them. Without this they could only shorten `when_absent`.
+    /// let layer = policy.grpc_layer().trust(Trust::Inside);
+    /// let server = Server::builder().layer(layer); // and `.add_service(..)`
     /// # Ok(()) }
     /// ```
     fn grpc_layer(&self) -> ServerLayer;
 }
 
-/// No layer covers this service. As a status it is `INTERNAL`, whose reason is logged at level error.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
+/// No layer covers this service: for the log.
+#[derive(Debug, thiserror::Error)]
 #[error("no operation: no layer covers this service; add `.layer(policy.grpc_layer())` to the server or the router")]
-#[non_exhaustive]
-pub struct NoOperation;
+struct NoOperation;
 
 /// Begins the destination of a gRPC client: one that is told what is left as `grpc-timeout`, in metrics and errors under this
 /// name. [`DestinationBuilder`] has the rest: cap, reserve, trust, retries.
@@ -153,8 +159,8 @@ pub fn destination(name: impl Into<Name>) -> DestinationBuilder {
 /// operation, else the one that a layer put into the request before it moved it to another task.
 ///
 /// # Errors
-/// [`Status`] `INTERNAL`, with [`NoOperation`] in its problem, where no layer covers the service: a handler that asks for its
-/// operation must not run without a deadline.
+/// [`Status`] `INTERNAL` where no layer covers the service: a handler that asks for its operation must not run without a
+/// deadline. What is missing is logged at level error, and not told to the caller.
 ///
 /// ```
 /// # use tonic::{Request, Response, Status};

@@ -113,7 +113,8 @@ pub fn outcome(status: &Status) -> Option<Outcome> {
     if let Some(answered) = answered(status) {
         return Some(answered.outcome);
     }
-    find::<BodyCutOff>(status).map(|_| Outcome::Unknown { stage: Stage::Body })
+    let cut_off = find::<BodyCutOff>(status).is_some() || find::<BrokeOff>(status).is_some();
+    cut_off.then_some(Outcome::Unknown { stage: Stage::Body })
 }
 
 /// The far side of a call answered with a status: the source of that status.
@@ -135,6 +136,10 @@ pub struct Answered {
     pub(crate) by_a_layer: bool, // its words are those of a layer like ours, and tell of its insides
     problem: Problem,            // what whoever made the call may say of it
 }
+
+/// The messages of an answer broke off while there was time: the source of the status that says so.
+#[derive(Debug)]
+struct BrokeOff(Problem); // what whoever made the call may say of it
 
 /// What a status says of a part of the work, as a mark on it: the one thing that gets through tonic into the trailers of a
 /// stream, where the source of a status is lost.
@@ -200,18 +205,36 @@ pub(crate) fn of_call(error: CallError) -> Status {
     part.mark(of_error(code, Arc::new(error)))
 }
 
-/// The status of a body that broke off: the messages of a stream, up or down.
+/// The status of the messages of an answer that broke off. What the connection says of it is for whoever made the call, and not
+/// for its callers.
 pub(crate) fn of_a_body(error: BoxError) -> Status {
+    let said = match of_our_end(error) {
+        Ok(status) => return status,
+        Err(error) => Status::from_error(error), // what tonic itself would say of it
+    };
+    if outcome(&said).is_some() {
+        return said; // that of another layer of ours, below
+    }
+    let (code, part) = (said.code(), Part::of_failure(said.code()));
+    let problem = part.problem().with_outcome(Outcome::Unknown { stage: Stage::Body });
+    let problem = problem.insight(format!("the answer broke off, {code:?}: {}", said.message()));
+    let mut status = Status::new(code, said.message());
+    status.set_source(Arc::new(BrokeOff(problem)));
+    part.mark(status)
+}
+
+/// The status of a body that our own clock or operation cut off.
+fn of_our_end(error: BoxError) -> Result<Status, BoxError> {
     match find::<BodyCutOff>(&*error).map(|cut_off| cut_off.ending.reason()) {
-        Some(reason) => Part::Reason(reason).mark(of_error(code(reason), Arc::from(error))),
-        None => Status::from_error(error), // what tonic itself would say of it
+        Some(reason) => Ok(Part::Reason(reason).mark(of_error(code(reason), Arc::from(error)))),
+        None => Err(error),
     }
 }
 
 /// The same for messages on their way up to a handler. tonic takes `CANCELLED` there for the proper end of a stream, and an
 /// upload that broke off must never look whole (contract X3).
 pub(crate) fn of_an_upload(error: BoxError) -> Status {
-    let status = of_a_body(error);
+    let status = of_our_end(error).unwrap_or_else(Status::from_error);
     if status.code() != Code::Cancelled {
         return status;
     }
@@ -341,6 +364,21 @@ impl fmt::Display for Answered {
 impl StdError for Answered {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         Some(&self.problem)
+    }
+}
+
+// === BrokeOff ===
+
+impl fmt::Display for BrokeOff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the messages of the answer broke off")
+    }
+}
+
+/// As with [`Answered`].
+impl StdError for BrokeOff {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.0)
     }
 }
 

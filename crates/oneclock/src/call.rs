@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use oneclock_core::effect::{self, Seen};
 use oneclock_core::ledger::EntryId;
+use oneclock_core::wire::server_timing::Account;
 use oneclock_core::{Budget, Cause, Deadline, Ending, Name, Outcome, Stage, Tick};
 
-use crate::events::{CallBegan, Called, Event, Layer, Slot};
+use crate::events::{CallBegan, Called, Event, Fields, Layer, Slot};
 use crate::run::{EndOf, Ended};
 use crate::{Operation, clock};
 
@@ -28,6 +29,7 @@ pub struct Call {
     layer: Layer,
     remaining: Duration, // of its operation, when it began
     slot: Slot,
+    below: Option<Account>,
     entry: EntryId,
     part: Option<EntryId>,
     stage: Stage,
@@ -60,6 +62,7 @@ impl Call {
             layer,
             remaining,
             slot,
+            below: None,
             entry,
             part: None,
             stage: Stage::Arrival,
@@ -105,10 +108,24 @@ impl Call {
         self.attempt
     }
 
-    /// Gives `write` the fields that its observer wants to send with it, such as `traceparent`. For drivers, right before they
+    /// Lets its observer set the fields that it wants to send with it, such as `traceparent`. For drivers, right before they
     /// send.
-    pub fn carry(&self, write: &mut dyn FnMut(&'static str, &str)) {
-        self.operation.carry(&self.slot, write);
+    pub fn carry(&self, fields: &mut dyn Fields) {
+        self.operation.carry(&self.slot, fields);
+    }
+
+    /// The far side told where its time went: kept by this call's entry in the ledger, and told in its event. The first
+    /// account stays. For drivers, and only from a far side inside the trust boundary.
+    pub fn tell_below(&mut self, account: Account) {
+        if self.below.is_none() {
+            self.operation.lock_ledger().tell(self.entry, account.clone());
+            self.below = Some(account);
+        }
+    }
+
+    /// What the far side told of where its time went.
+    pub fn below(&self) -> Option<&Account> {
+        self.below.as_ref()
     }
 
     /// Where it is.
@@ -259,6 +276,7 @@ impl Drop for Call {
             elapsed: now.since(self.began),
             outcome,
             attempt: self.attempt,
+            below: self.below.take(),
             slot: self.slot.clone(),
         }));
     }

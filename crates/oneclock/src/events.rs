@@ -12,6 +12,7 @@ use std::time::Duration;
 use oneclock_core::idempotency::{self, Doubt};
 use oneclock_core::ingress::Accepted;
 use oneclock_core::retry::Stop;
+use oneclock_core::wire::server_timing::Account;
 use oneclock_core::{Bound, Budget, Deadline, Ending, Ledger, Name, Outcome, Reason};
 
 use crate::Operation;
@@ -66,6 +67,8 @@ pub enum Event<'a> {
     Late {
         /// Whose.
         operation: &'a Name,
+        /// What the request that all this was for was matched to, where that is known: a router's pattern.
+        route: Option<&'a Name>,
         /// By how much.
         by: Duration,
     },
@@ -141,6 +144,8 @@ pub struct Refusal {
     pub field: Option<Name>,
     /// What was left.
     pub remaining: Duration,
+    /// Whether an absolute time was so far off that the clocks probably differ (contract P10).
+    pub skew_suspected: bool,
 }
 
 /// An operation that is over.
@@ -164,7 +169,8 @@ pub struct OperationEnded<'a> {
     pub ending: Option<Ending>,
     /// The reason that its answer gave, if that was a problem with a reason of the contract's: a handler whose call was out
     /// of time has done its work (`ending` is `None`) and was answered with `deadline`. `None` for every other answer, also
-    /// for a problem of the handler's own making and for a 500 or 502.
+    /// for a problem of the handler's own making and for a 500 or 502, and where there was none: the caller had left, or the
+    /// head was out before the end.
     pub answered: Option<Reason>,
     /// How long it took.
     pub elapsed: Duration,
@@ -214,8 +220,23 @@ pub struct Called {
     pub outcome: Outcome,
     /// Which attempt it was, counted from the first one of the first hop that tried again; one for the first.
     pub attempt: u32,
+    /// Where the far side's time went, if it is one of ours and told it. It stands by the call's entry in the operation's
+    /// ledger, too.
+    pub below: Option<Account>,
     /// What an observer had put beside it when it began.
     pub slot: Slot,
+}
+
+/// The fields that a call is about to send, as an [`Observer`] sees and sets them.
+pub trait Fields {
+    /// The value of a field that is there, if it is text. Of several, the first.
+    fn get(&self, name: &str) -> Option<&str>;
+
+    /// Sets a field, in place of those of this name.
+    fn set(&mut self, name: &'static str, value: &str);
+
+    /// Removes a field.
+    fn remove(&mut self, name: &'static str);
 }
 
 /// What sort of thing a call goes to. Cancels that are seen at handlers and not at databases are not passed on.
@@ -297,10 +318,10 @@ pub trait Observer: Send + Sync + 'static {
         Slot::default()
     }
 
-    /// A call is about to be sent: writes the fields that carry what is in its slot to the far side, `traceparent` for
-    /// example. They replace fields of the same names.
-    fn carry(&self, slot: &Slot, write: &mut dyn FnMut(&'static str, &str)) {
-        let _ = (slot, write);
+    /// A call is about to be sent: sets the fields that carry what is in its slot to the far side, `traceparent` for
+    /// example. What the application had put there itself stands in `fields`, and so do copies of what arrived.
+    fn carry(&self, slot: &Slot, fields: &mut dyn Fields) {
+        let _ = (slot, fields);
     }
 }
 
@@ -350,9 +371,9 @@ pub(crate) fn begun(observer: Option<&Arc<dyn Observer>>, call: &CallBegan<'_>) 
 }
 
 /// Asks it what to send with a call.
-pub(crate) fn carry(observer: Option<&Arc<dyn Observer>>, slot: &Slot, write: &mut dyn FnMut(&'static str, &str)) {
+pub(crate) fn carry(observer: Option<&Arc<dyn Observer>>, slot: &Slot, fields: &mut dyn Fields) {
     if let Some(observer) = observer.or_else(|| GLOBAL.get()) {
-        observer.carry(slot, write);
+        observer.carry(slot, fields);
     }
 }
 
@@ -402,7 +423,14 @@ impl Arrived {
 impl Refusal {
     /// A refusal. For layers.
     pub fn new(operation: Name, reason: Reason, remaining: Duration, field: Option<Name>) -> Self {
-        Self { operation, route: None, reason, field, remaining }
+        Self { operation, route: None, reason, field, remaining, skew_suspected: false }
+    }
+
+    /// The same, where the clocks probably differ.
+    #[must_use]
+    pub fn suspecting_skew(mut self, skew_suspected: bool) -> Self {
+        self.skew_suspected = skew_suspected;
+        self
     }
 
     /// The same, with what the request was matched to.
@@ -426,12 +454,59 @@ impl Layer {
     }
 }
 
+// === TriedAgain ===
+
+impl TriedAgain {
+    /// The word for labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Hedge => "hedge",
+        }
+    }
+}
+
+// === RanOn ===
+
+impl RanOn {
+    /// The word for labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::MustFinish => "must_finish",
+            Self::Blocking => "blocking",
+            Self::Statement => "statement",
+        }
+    }
+}
+
+// === Keyed ===
+
+impl Keyed {
+    /// The word for labels: a refusal's is the refusal's own.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ran => "ran",
+            Self::TookOver => "took_over",
+            Self::Replayed => "replayed",
+            Self::Refused(refusal) => refusal.as_str(),
+            Self::Unknown(_) => "unknown",
+            Self::Fenced => "fenced",
+            Self::NotRecorded => "not_recorded",
+        }
+    }
+}
+
 // === Slot ===
 
 impl Slot {
     /// A slot that holds `value`.
     pub fn of(value: impl Any + Send + Sync) -> Self {
         Self(Some(Arc::new(value)))
+    }
+
+    /// Whether nothing is in it.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_none()
     }
 
     /// What is in it, if it is one of these.

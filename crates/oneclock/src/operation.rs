@@ -17,7 +17,7 @@ use oneclock_core::ledger::EntryId;
 use oneclock_core::{Bound, BoundBy, Budget, Cause, Deadline, Ending, Ledger, Name, Reason, Stage, Tick};
 use tokio_util::sync::CancellationToken;
 
-use crate::events::{self, CallBegan, Event, Observer, Slot};
+use crate::events::{self, CallBegan, Event, Fields, Observer, Slot};
 use crate::on_end::Hook;
 use crate::run::{Ended, Run};
 use crate::shutdown::Shutdown;
@@ -79,6 +79,7 @@ pub(crate) struct Context {
     pub(crate) shutdown: Option<Shutdown>,
     pub(crate) attempts_before: u32, // of the request that all this is for, by the hop above
     pub(crate) route: Option<Name>,  // of that request
+    pub(crate) begun_from: Slot,     // the nearest slot of what this was begun from without being a part of it
 }
 
 pub(crate) struct Inner {
@@ -149,6 +150,7 @@ impl Operation {
             shutdown: shutdown.or_else(|| outer?.shutdown.as_ref()).cloned(),
             attempts_before: outer.map_or(0, |outer| outer.attempts_before),
             route: outer.and_then(|outer| outer.route.clone()),
+            begun_from: outer.map_or_else(Slot::default, |outer| outer.begun_from.clone()),
         };
         let parts = Parts { name, kind: Kind::Request, began, budget, parent: within, context, driven: true };
         Driver::of(Self::new(parts))
@@ -228,21 +230,25 @@ impl Operation {
         self.apart(name, Kind::Detached, budget, false)
     }
 
-    /// The operation of the stream behind this request's head, which has a total limit of its own (contract S2). For
-    /// layers.
-    pub fn begin_stream(&self, total: Duration) -> Driver {
-        Driver::of(self.apart(self.0.name.clone(), Kind::Stream, total, true))
+    /// The operation of the stream behind this request's head, which has a total limit of its own (contract S2), or the
+    /// caller's where `by` says so (S1). For layers.
+    pub fn begin_stream(&self, total: Duration, by: BoundBy) -> Driver {
+        Driver::of(self.apart_by(self.0.name.clone(), Kind::Stream, total, by, true))
     }
 
     fn apart(&self, name: Name, kind: Kind, budget: Duration, driven: bool) -> Self {
+        self.apart_by(name, kind, budget, BoundBy::Cap, driven)
+    }
+
+    fn apart_by(&self, name: Name, kind: Kind, budget: Duration, by: BoundBy, driven: bool) -> Self {
         let now = clock::now();
         Self::new(Parts {
             name,
             kind,
             began: now,
-            budget: Budget::begin(BoundBy::Cap, budget, now),
+            budget: Budget::begin(by, budget, now),
             parent: None,
-            context: self.0.context.clone(),
+            context: Context { begun_from: self.nearest_slot().clone(), ..self.0.context.clone() },
             driven,
         })
     }
@@ -317,6 +323,13 @@ impl Operation {
     /// What an observer put beside it.
     pub fn slot(&self) -> Option<&Slot> {
         self.0.slot.get()
+    }
+
+    /// What an observer put beside it, else beside the nearest operation that it is a part of or was begun from: a step that
+    /// must finish and a detached operation have the slot of the request that they serve. Empty if there is none.
+    pub fn nearest_slot(&self) -> &Slot {
+        let all = std::iter::once(&*self.0).chain(self.0.above());
+        all.into_iter().find_map(|inner| inner.slot.get()).unwrap_or(&self.0.context.begun_from)
     }
 
     /// When it began. For a request: when its head was read.
@@ -579,8 +592,8 @@ impl Operation {
         events::begun(self.0.context.observer.as_ref(), call)
     }
 
-    pub(crate) fn carry(&self, slot: &Slot, write: &mut dyn FnMut(&'static str, &str)) {
-        events::carry(self.0.context.observer.as_ref(), slot, write);
+    pub(crate) fn carry(&self, slot: &Slot, fields: &mut dyn Fields) {
+        events::carry(self.0.context.observer.as_ref(), slot, fields);
     }
 
     /// Counts a result that is delivered although `deadline`, its own or that of a call, is past (contract X1). For
@@ -588,7 +601,7 @@ impl Operation {
     pub fn tell_if_late(&self, deadline: Deadline) {
         let now = clock::now();
         if deadline.is_past(now) {
-            self.tell(&Event::Late { operation: self.name(), by: now.since(deadline.tick()) });
+            self.tell(&Event::Late { operation: self.name(), route: self.route(), by: now.since(deadline.tick()) });
         }
     }
 

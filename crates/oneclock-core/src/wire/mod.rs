@@ -25,6 +25,9 @@
 //! assert_eq!(reading.source.map(|name| name.as_str()), Some(names::X_REMAINING_MS));
 //! ```
 
+#[cfg(test)]
+#[expect(unreachable_pub, reason = "the fuzz crate includes the file as a public module of its own")]
+mod account_properties;
 mod codec;
 mod convention;
 mod encoded;
@@ -35,6 +38,7 @@ pub mod names;
 mod properties;
 mod reader;
 mod rfc3339;
+pub mod server_timing;
 pub mod writes;
 
 pub use codec::Codec;

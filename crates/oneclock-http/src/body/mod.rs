@@ -19,7 +19,7 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use oneclock::{Call, Driver, EndOf, Ended, Operation, clock};
 use oneclock_core::name::Hop;
-use oneclock_core::{Cause, Deadline, Ending, Name, Outcome, Stage, Tick, Trust};
+use oneclock_core::{BoundBy, Cause, Deadline, Ending, Name, Outcome, Stage, Tick, Trust};
 use tokio::time::Sleep;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -29,6 +29,7 @@ use crate::exchange::Exchange;
 use crate::names;
 use crate::problem::Problem;
 use crate::protocol::{Messages, Protocol};
+use crate::retry::judge;
 
 /// Any error, as bodies and services pass them on.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
@@ -96,7 +97,7 @@ enum Source<B> {
 /// Who is told when the body is over, from its drop if need be.
 enum Owner {
     /// A response of ours; the operation's work is done when all of it is handed over.
-    Response { driver: Driver, exchange: Option<(Exchange, u64)> },
+    Response { driver: Driver, exchange: Option<(Exchange, u64)>, trust: Trust },
     /// An answer to a call of ours, and what its head said of the far side.
     /// Boxed, so that a body that needs none of this is small: it is moved several times.
     Answer { call: Box<Call>, outcome: Outcome, trust: Trust },
@@ -121,9 +122,12 @@ where
     }
 
     /// The body of a response whose head was ready at `now`. Its first frame is looked at, in the scope of the caller.
-    pub(crate) fn response(body: B, driver: Driver, now: Tick, cx: &mut Context<'_>) -> Self {
+    pub(crate) fn response(body: B, driver: Driver, trust: Trust, now: Tick, cx: &mut Context<'_>) -> Self {
         let mut producer = Producer::new(body);
         producer.look(cx);
+        if let Some(Seen::Trailers(trailers)) = &mut producer.seen {
+            strip(trailers, trust);
+        }
         if producer.is_over() {
             driver.finish_at(now);
             return Self { source: Source::Here(producer), owner: None, stream: Stream::No, last_words: None };
@@ -132,7 +136,7 @@ where
         match Exchange::current() {
             Some(exchange) => {
                 let turn = exchange.answering(driver.operation());
-                let owner = Some(Owner::Response { driver, exchange: Some((exchange, turn)) });
+                let owner = Some(Owner::Response { driver, exchange: Some((exchange, turn)), trust });
                 Self { source: Source::Here(producer), owner, stream: Stream::No, last_words: None }
             }
             // Under an accept loop of somebody else's. What is small and whole cannot outlast anything.
@@ -145,7 +149,7 @@ where
                 let source = Source::watched(producer, end);
                 Self {
                     source,
-                    owner: Some(Owner::Response { driver, exchange: None }),
+                    owner: Some(Owner::Response { driver, exchange: None, trust }),
                     stream: Stream::No,
                     last_words: None,
                 }
@@ -153,11 +157,10 @@ where
         }
     }
 
-    /// The stream behind a head that was ready at `now`, under the operation of the stream and its idle limit.
-    pub(crate) fn stream(body: B, driver: Driver, idle: Duration, now: Tick, cx: &mut Context<'_>) -> Self {
-        let mut body = Self::response(body, driver, now, cx);
-        body.stream = Stream::Declared(Box::new(Quiet { limit: idle, since: now, timer: None }));
-        body
+    /// The same as a stream: it has this idle limit, and its operation the other one.
+    pub(crate) fn declared_stream(mut self, idle: Duration, now: Tick) -> Self {
+        self.stream = Stream::Declared(Box::new(Quiet { limit: idle, since: now, timer: None }));
+        self
     }
 
     /// The same body; if it is cut off, the error says how to declare a stream.
@@ -339,11 +342,10 @@ impl<B> BoundedBody<B> {
             return;
         }
         let Some(trailers) = frame.trailers_mut() else { return };
-        if self.last_words.is_some() {
-            trailers.remove(names::REASON); // copied from an answer below: it would say what is not so
-        }
-        if let Some(Owner::Answer { outcome, trust, .. }) = &mut self.owner {
-            *outcome = judged(trailers, *trust).unwrap_or(*outcome);
+        match &mut self.owner {
+            Some(Owner::Response { trust, .. }) => strip(trailers, *trust),
+            Some(Owner::Answer { outcome, trust, .. }) => *outcome = judged(trailers, *trust).unwrap_or(*outcome),
+            None => {}
         }
     }
 
@@ -372,11 +374,11 @@ impl<B> BoundedBody<B> {
         self.empty(); // first, so that the guards of what produced it have closed what they opened
         let last = match &owner {
             Owner::Response { driver, .. } => {
-                self.last_words.and_then(|words| words.frame(driver.operation(), ending, self.stream.hint()))
+                self.last_words.and_then(|words| words.frame(driver.operation(), ending, self.stream.hint(ending.bound)))
             }
             Owner::Answer { .. } => None,
         };
-        let cut_off = owner.cut_off(ending, self.stream.hint());
+        let cut_off = owner.cut_off(ending, self.stream.hint(ending.bound));
         Some(last.map_or_else(|| Err(cut_off.into()), Ok))
     }
 
@@ -410,12 +412,22 @@ impl<B> fmt::Debug for BoundedBody<B> {
     }
 }
 
+/// Removes from the trailers of a response what is not the handler's to give: copied from an answer below, it would say what is
+/// not so.
+pub(crate) fn strip(trailers: &mut HeaderMap, trust: Trust) {
+    trailers.remove(names::REASON);
+    if trust == Trust::Outside {
+        judge::strip_answer(trailers);
+    }
+}
+
 // === LastWords ===
 
 impl LastWords {
-    /// The frame to end with, unless a message is begun: what is truncated never looks complete.
+    /// The frame to end with, unless a message is begun (what is truncated never looks complete) or the producer has said its
+    /// own last words.
     fn frame(&self, operation: &Operation, ending: Ending, hint: Option<String>) -> Option<Frame<Bytes>> {
-        if !self.can_be_said || !self.messages.at_boundary() {
+        if !self.can_be_said || !self.messages.at_boundary() || self.messages.said_the_last(self.protocol) {
             return None;
         }
         let ended = Ended::of(operation, ending);
@@ -447,7 +459,8 @@ impl Stream {
         }
     }
 
-    fn hint(&self) -> Option<String> {
+    /// How to change what ended it; `total` is what made its other limit, which does not move.
+    fn hint(&self, total: BoundBy) -> Option<String> {
         match self {
             Self::No => None,
             Self::Undeclared => Some(
@@ -457,7 +470,12 @@ impl Stream {
             ),
             Self::Declared(quiet) => {
                 let was_quiet = clock::now().since(quiet.since) >= quiet.limit;
-                Some(format!("it was the {} limit of the stream", if was_quiet { "idle" } else { "total" }))
+                let limit = match total {
+                    _ if was_quiet => "it was the idle limit of the stream",
+                    BoundBy::Caller => "it was the caller's deadline, which covers the stream",
+                    _ => "it was the total limit of the stream",
+                };
+                Some(limit.to_owned())
             }
         }
     }
@@ -482,7 +500,7 @@ impl Owner {
 
     fn finish(self) {
         match self {
-            Self::Response { driver, exchange } => {
+            Self::Response { driver, exchange, .. } => {
                 if let Some((exchange, turn)) = exchange {
                     exchange.answered(turn);
                 }
@@ -495,7 +513,7 @@ impl Owner {
     /// Nobody reads the rest.
     fn abandon(self) {
         match self {
-            Self::Response { driver, exchange } => {
+            Self::Response { driver, exchange, .. } => {
                 drop(driver);
                 if let Some((exchange, turn)) = exchange {
                     exchange.answered(turn);
@@ -512,7 +530,7 @@ impl Owner {
     fn cut_off(self, ending: Ending, hint: Option<String>) -> BodyCutOff {
         let cancel = h2::Error::from(h2::Reason::CANCEL);
         match self {
-            Self::Response { driver, exchange } => {
+            Self::Response { driver, exchange, .. } => {
                 if let Some((exchange, turn)) = exchange {
                     exchange.answered(turn); // hyper sees the error below and ends the exchange itself
                 }

@@ -195,6 +195,13 @@ impl ClientBuilder {
         self
     }
 
+    /// It understands these fields too, beside those of [`tells`](Self::tells); where nothing was said with that, in place of
+    /// the default.
+    pub fn also_tells(mut self, conventions: &Conventions) -> Self {
+        self.destination = self.destination.also_tells(conventions);
+        self
+    }
+
     /// Whether it is one of ours, so that the reasons it gives can be built on (contract R8). Outside unless said
     /// otherwise.
     pub fn trust(mut self, trust: Trust) -> Self {

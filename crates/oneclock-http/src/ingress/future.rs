@@ -6,18 +6,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body::Body;
 use oneclock::operation::Spending;
 use oneclock::{Driver, EndOf, Ended, Operation, clock};
 use oneclock_core::ingress::Coverage;
-use oneclock_core::{BoundBy, Cause, Ending, Progress, Stage, Trust};
+use oneclock_core::{BoundBy, Cause, Deadline, Ending, Progress, Stage, Tick, Trust};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::body::{BoundedBody, BoxError, LastWords};
+use crate::body::{self, BoundedBody, BoxError, LastWords};
 use crate::destination::failed_rpc;
 use crate::names;
 use crate::problem::{OF_A_STATUS, Problem};
@@ -83,9 +84,26 @@ pub(super) struct Answering {
     pub(super) trust: Trust,
     pub(super) protocol: Protocol,
     pub(super) coverage: Coverage,
-    pub(super) bodiless: bool, // a HEAD request
-    pub(super) takes_trailers: bool,
+    pub(super) asked: Option<Deadline>, // what the caller itself said, whether it was the shortest or not
+    pub(super) bodiless: bool,          // a HEAD request
+    pub(super) trailers: Trailers,
 }
+
+/// Which trailers reach the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trailers {
+    /// All.
+    All,
+    /// Those that the head names (HTTP/1).
+    Named,
+    /// None: its caller did not say that it takes them (HTTP/1).
+    Lost,
+}
+
+/// What a gRPC call may say behind its messages, for a head that has to name it.
+const SAID_BEHIND: HeaderValue = HeaderValue::from_static(
+    "grpc-status, grpc-message, grpc-status-details-bin, grpc-retry-pushback-ms, oneclock-reason, oneclock-retried",
+);
 
 /// In a response's extensions: its reason field is ours, of this process.
 #[derive(Clone, Copy)]
@@ -108,8 +126,9 @@ where
                 trust: Trust::Outside,
                 protocol: Protocol::Http,
                 coverage: Coverage::Unary,
+                asked: None,
                 bodiless: false,
-                takes_trailers: false,
+                trailers: Trailers::Lost,
             },
             answer: PhantomData,
         }
@@ -304,24 +323,28 @@ impl Answering {
             driver.finish_at(now);
             return response.map(BoundedBody::unread);
         }
+        self.name_trailers(response.headers_mut());
         match (ending, self.coverage) {
             (None, Coverage::Unary) => {
                 let last_words = self.last_words(response.headers());
                 response.map(|body| {
-                    BoundedBody::response(body, driver, now, cx).undeclared_stream(event_stream).ends_with(last_words)
+                    let body = BoundedBody::response(body, driver, self.trust, now, cx);
+                    body.undeclared_stream(event_stream).ends_with(last_words)
                 })
             }
             (None, Coverage::Streaming { idle, total }) => {
                 let last_words = self.last_words(response.headers());
                 let operation = driver.operation();
-                let total = match operation.bound().by {
-                    // What a caller of gRPC said covers the whole stream (contract S1).
-                    BoundBy::Caller if self.protocol.covers_streams() => total.min(operation.deadline().remaining(now)),
-                    _ => total,
+                let (total, by) = match self.asked_of_a_stream(operation, now) {
+                    Some(asked) if asked < total => (asked, BoundBy::Caller),
+                    _ => (total, BoundBy::Cap),
                 };
-                let stream = operation.begin_stream(total);
+                let stream = operation.begin_stream(total, by);
                 driver.finish_at(now); // the budget covered the establishment
-                response.map(|body| BoundedBody::stream(body, stream, idle, now, cx).ends_with(last_words))
+                response.map(|body| {
+                    let body = BoundedBody::response(body, stream, self.trust, now, cx);
+                    body.declared_stream(idle, now).ends_with(last_words)
+                })
             }
             // An error that a handler reports by now is that of its own end (contract X2).
             (Some(ending), _) if self.protocol.is_rpc() && failed_rpc(response.headers()) => {
@@ -330,11 +353,14 @@ impl Answering {
             (Some(ending), _) => {
                 let operation = driver.operation();
                 let (head, body) = response.into_parts();
-                let Some(body) = BoundedBody::whole_now(body, cx) else {
+                let Some(mut body) = BoundedBody::whole_now(body, cx) else {
                     return self.ended(&driver, ending, Progress::Working).map(BoundedBody::whole);
                 };
                 if self.protocol.is_rpc() && body.trailers().is_some_and(failed_rpc) {
                     return self.ended(&driver, ending, Progress::Working).map(BoundedBody::whole);
+                }
+                if let Some(trailers) = body.trailers_mut() {
+                    body::strip(trailers, self.trust);
                 }
                 operation.tell_if_late(operation.deadline());
                 driver.finish_at(now);
@@ -343,16 +369,43 @@ impl Answering {
         }
     }
 
+    /// What is left of what the caller said, where that covers the whole of a stream (contract S1). A bound of ours that was
+    /// shorter covers the establishment only.
+    fn asked_of_a_stream(self, operation: &Operation, now: Tick) -> Option<Duration> {
+        let asked = match operation.bound().by {
+            BoundBy::Caller => Some(operation.deadline()), // also where an outer layer read it
+            _ => self.asked,
+        };
+        asked.filter(|_| self.protocol.covers_streams()).map(|asked| asked.remaining(now))
+    }
+
+    /// HTTP/1 carries only those trailers that the head names, and gRPC without its status would end in order and say
+    /// nothing.
+    fn name_trailers(self, head: &mut HeaderMap) {
+        if self.trailers == Trailers::Named
+            && Protocol::Grpc.messages(head).is_some()
+            && !head.contains_key("grpc-status")
+        {
+            head.append(header::TRAILER, SAID_BEHIND);
+        }
+    }
+
     /// How the end is said to this caller once the head is out.
     fn last_words(self, head: &HeaderMap) -> Option<LastWords> {
         let messages = self.protocol.messages(head)?;
-        let can_be_said = self.takes_trailers || self.protocol != Protocol::Grpc;
+        let can_be_said = self.trailers != Trailers::Lost || self.protocol != Protocol::Grpc;
         Some(LastWords { protocol: self.protocol, trust: self.trust, messages, can_be_said })
     }
 
-    /// A handler's problem, written for this caller. Everything else about the response stays as the layers below made it.
+    /// A handler's problem, written for this caller. Everything else about the response stays as the layers below made it,
+    /// unless that would make a success of it.
     fn rewritten(self, mut head: http::response::Parts, problem: Problem) -> Response<Bytes> {
-        let (written, body) = self.problem(&problem.at_status(head.status)).into_parts();
+        // A service of gRPC answers in its own words, whatever the request called itself.
+        let of_grpc = self.protocol == Protocol::Http && head.headers.contains_key("grpc-status");
+        let protocol = if of_grpc { Protocol::Grpc } else { self.protocol };
+        let is_failure = head.status.is_client_error() || head.status.is_server_error();
+        let problem = if is_failure { problem.at_status(head.status) } else { problem };
+        let (written, body) = Self { protocol, ..self }.problem(&problem).into_parts();
         let of_a_body = [header::CONTENT_LENGTH, header::CONTENT_ENCODING, header::ETAG, names::REASON];
         for stale in of_a_body.into_iter().chain(OF_A_STATUS) {
             head.headers.remove(stale);
@@ -373,7 +426,9 @@ impl Answering {
     /// The end came first.
     fn ended(self, driver: &Driver, ending: Ending, progress: Progress) -> Response<Bytes> {
         let ended = Ended::of(driver.operation(), ending);
-        self.problem(&Problem::ended(&ended, ending.reason_for(progress)))
+        let reason = ending.reason_for(progress);
+        driver.operation().set_answered(reason);
+        self.problem(&Problem::ended(&ended, reason))
     }
 }
 

@@ -6,15 +6,16 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, Version, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version, header};
 use http_body::Body;
 use oneclock::events::{Arrived, Event, Refusal};
 use oneclock::{Driver, Operation, clock, events};
 use oneclock_core::ingress::{Arriving, Decision};
+use oneclock_core::wire::Read;
 use oneclock_core::{Deadline, Name, Reason};
 use tower_service::Service;
 
-use super::future::{Answering, IngressFuture, Queued, Work};
+use super::future::{Answering, IngressFuture, Queued, Trailers, Work};
 use super::layer::{Config, Route};
 use crate::Arrival;
 use crate::body::{BoundedBody, BoxError};
@@ -70,11 +71,16 @@ where
         };
         let platform = config.platform.as_ref().and_then(|limit| limit()).map(|left| Deadline::after(now, left));
         let bodiless = *request.method() == Method::HEAD;
-        // Over HTTP/1 only whoever says so: what translates gRPC-Web for us does.
-        let takes_trailers = request.version() >= Version::HTTP_2
-            || request.headers().get(header::TE).is_some_and(|te| te.as_bytes() == b"trailers");
+        let trailers = match request.version() {
+            Version::HTTP_09 | Version::HTTP_10 | Version::HTTP_11 => trailers_over_http1(request.headers()),
+            _ => Trailers::All,
+        };
+        let asked = match said.reading.read {
+            Read::Valid(asked) => Some(Deadline::after(arrived, asked)),
+            _ => None,
+        };
         let coverage = limits.coverage();
-        let answering = Answering { trust, protocol: said.protocol, coverage, bodiless, takes_trailers };
+        let answering = Answering { trust, protocol: said.protocol, coverage, asked, bodiless, trailers };
         let rpc = said.protocol.is_rpc();
         let decision = limits.decide(&Arriving { reading: said.reading, rpc, trust, arrived, now, platform });
 
@@ -82,13 +88,13 @@ where
             Decision::Accepted(accepted) => accepted,
             Decision::Refused(refused) => {
                 let field = refused.malformed.map(|malformed| malformed.field.clone());
-                self.tell_refused(label, refused.reason, refused.remaining, field);
+                self.tell_refused(label, refused.reason, refused.remaining, field, refused.skew_suspected);
                 return IngressFuture::refused(unread(&request, answering.problem(&Problem::refused(&refused))));
             }
         };
         if shutdown.is_some_and(oneclock::Shutdown::is_signalled) {
             let remaining = accepted.budget.deadline.remaining(now);
-            self.tell_refused(label, Reason::Shutdown, remaining, None);
+            self.tell_refused(label, Reason::Shutdown, remaining, None, accepted.skew_suspected);
             return IngressFuture::refused(unread(&request, answering.problem(&Problem::shutting_down(remaining))));
         }
 
@@ -124,6 +130,13 @@ where
     }
 }
 
+/// Over HTTP/1 only whoever says so gets trailers. What translates gRPC-Web for us does, and reads them in this process.
+fn trailers_over_http1(headers: &HeaderMap) -> Trailers {
+    let mut tokens = headers.get_all(header::TE).iter().flat_map(|te| te.as_bytes().split(|byte| *byte == b','));
+    let takes = tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(b"trailers"));
+    if takes { Trailers::Named } else { Trailers::Lost }
+}
+
 /// The answer to a request whose upload nobody will read. Over HTTP/1 its connection ends with it, unless all of the upload is
 /// there by chance: the caller is told, so that it sends nothing more there.
 fn unread<B: Body>(request: &Request<B>, mut answer: Response<Bytes>) -> Response<Bytes> {
@@ -134,8 +147,17 @@ fn unread<B: Body>(request: &Request<B>, mut answer: Response<Bytes>) -> Respons
 }
 
 impl<S> Ingress<S> {
-    fn tell_refused(&self, route: Option<Name>, reason: Reason, remaining: Duration, field: Option<Name>) {
-        let refusal = Refusal::new(self.config.policy.name().clone(), reason, remaining, field).on_route(route);
+    fn tell_refused(
+        &self,
+        route: Option<Name>,
+        reason: Reason,
+        remaining: Duration,
+        field: Option<Name>,
+        skew_suspected: bool,
+    ) {
+        let refusal = Refusal::new(self.config.policy.name().clone(), reason, remaining, field)
+            .on_route(route)
+            .suspecting_skew(skew_suspected);
         events::send(self.config.observer.as_ref(), &Event::Refused(&refusal));
     }
 }

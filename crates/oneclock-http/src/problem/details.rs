@@ -1,10 +1,14 @@
-//! The details of a status, as gRPC and Connect carry them: `google.rpc.Status` with what a trusted caller is told.
+//! The details of a status, as gRPC and Connect carry them: `google.rpc.Status`.
 //!
-//! | message | says |
-//! |---|---|
-//! | `google.rpc.ErrorInfo` | the reason as `DEADLINE`, domain `oneclock`, and what a problem document says of bound, stage and times |
-//! | `google.rpc.RetryInfo` | not before then, where coming again is welcome |
-//! | `google.rpc.DebugInfo` | the ledger as JSON, unless it is too large for a header |
+//! Decides that everybody is told the word that is the `type` of a problem document, since several of them have one status;
+//! and only trusted callers what such a document tells them alone.
+//!
+//! | message | says | to |
+//! |---|---|---|
+//! | `google.rpc.ErrorInfo` | the word as `DEADLINE`, domain `oneclock` | everybody |
+//! | its metadata | what a problem document says of bound, stage, times and outcome | trusted callers |
+//! | `google.rpc.RetryInfo` | not before then, where coming again is welcome | trusted callers |
+//! | `google.rpc.DebugInfo` | the ledger as JSON, unless it is too large for a header | trusted callers |
 
 use std::collections::BTreeMap;
 
@@ -96,17 +100,18 @@ impl Problem {
         Some(STANDARD_NO_PAD.encode(status.encode_to_vec()))
     }
 
-    /// What only those inside are told.
+    /// What a caller of this trust is told besides status and message.
     pub(super) fn details(&self, trust: Trust) -> Vec<Any> {
-        let Some(word) = self.word.filter(|_| trust == Trust::Inside) else { return Vec::new() };
-        let mut details = vec![Any::of(
-            "ErrorInfo",
-            &ErrorInfo {
-                reason: word.to_ascii_uppercase(),
-                domain: "oneclock".to_owned(),
-                metadata: self.metadata().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-            },
-        )];
+        let Some(word) = self.word else { return Vec::new() };
+        let metadata = match trust {
+            Trust::Inside => self.metadata(),
+            Trust::Outside => BTreeMap::new(),
+        };
+        let info = ErrorInfo { reason: word.to_ascii_uppercase(), domain: "oneclock".to_owned(), metadata };
+        let mut details = vec![Any::of("ErrorInfo", &info)];
+        if trust == Trust::Outside {
+            return details;
+        }
         if let Some(wait) = self.come_again_after() {
             let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
             let nanos = i32::try_from(wait.subsec_nanos()).unwrap_or_default();
@@ -121,7 +126,7 @@ impl Problem {
         details
     }
 
-    fn metadata(&self) -> Vec<(&'static str, String)> {
+    fn metadata(&self) -> BTreeMap<String, String> {
         let text = |value: serde_json::Value| match value {
             serde_json::Value::String(text) => text,
             other => other.to_string(),
@@ -135,7 +140,7 @@ impl Problem {
             ("outcome", self.outcome.map(|outcome| outcome.as_str().into())),
         ]
         .into_iter()
-        .filter_map(|(name, value)| Some((name, text(value?))))
+        .filter_map(|(name, value)| Some((name.to_owned(), text(value?))))
         .collect()
     }
 }
@@ -154,9 +159,11 @@ mod tests {
             remaining: Some(Duration::from_millis(2_500)),
             ..Problem::new(Reason::Shutdown)
         };
-        assert_eq!(problem.status_details(14, "shutting down", Trust::Outside), None);
-        let value = problem.status_details(14, "shutting down", Trust::Inside).expect("details");
-        let status = Status::decode(&*STANDARD_NO_PAD.decode(value).expect("base64")).expect("a status");
+        let read = |value: Option<String>| {
+            let value = STANDARD_NO_PAD.decode(value.expect("details")).expect("base64");
+            Status::decode(&*value).expect("a status")
+        };
+        let status = read(problem.status_details(14, "shutting down", Trust::Inside));
         assert_eq!((status.code, status.message.as_str()), (14, "shutting down"));
         let names: Vec<_> = status.details.iter().map(Any::name).collect();
         assert_eq!(names, ["google.rpc.ErrorInfo", "google.rpc.RetryInfo"]);
@@ -165,5 +172,12 @@ mod tests {
         assert_eq!((info.metadata["bound"].as_str(), info.metadata["budget_ms"].as_str()), ("caller", "300"));
         let retry = RetryInfo::decode(&*status.details[1].value).expect("a RetryInfo");
         assert_eq!(retry.retry_delay, Some(Span { seconds: 1, nanos: 0 }));
+
+        let outside = read(problem.status_details(14, "shutting down", Trust::Outside));
+        let [word] = &*outside.details else { panic!("the word and nothing else: {outside:?}") };
+        let info = ErrorInfo::decode(&*word.value).expect("an ErrorInfo");
+        assert_eq!((info.reason.as_str(), info.metadata), ("SHUTDOWN", BTreeMap::new()));
+        let own = Problem::with_status(http::StatusCode::NOT_FOUND, "no such cart");
+        assert_eq!(own.status_details(5, "no such cart", Trust::Outside), None, "its status says it all");
     }
 }

@@ -20,6 +20,7 @@ use oneclock::{
 };
 use oneclock_core::ingress::RefusedAtIngress;
 use oneclock_core::ledger::Ledger;
+use oneclock_core::retry::Pushback;
 use oneclock_core::{Bound, Outcome, Reason, Stage, Tick};
 
 use crate::body::{BodyCutOff, BoxError};
@@ -48,7 +49,7 @@ pub struct Problem {
     remaining: Option<Duration>,
     outcome: Option<Outcome>,
     nothing: Option<NothingHappened>,
-    come_again: Option<Duration>, // said whatever the caller has left
+    come_again: Pushback, // said whatever the caller has left
     ledger: Option<(Box<Ledger>, Tick)>,
 }
 
@@ -90,7 +91,7 @@ impl Problem {
             remaining: None,
             outcome: None,
             nothing: None,
-            come_again: None,
+            come_again: Pushback::Unsaid,
             ledger: None,
         }
     }
@@ -196,7 +197,8 @@ impl Problem {
     }
 
     /// A problem of the service's own making: not found, conflict, and so on. It has a status and a title, and no
-    /// reason of the contract's. Over gRPC its status is the one that `google.rpc.Code` has beside that of HTTP.
+    /// reason of the contract's. Over gRPC its status is the one for which `google.rpc.Code` has this
+    /// status of HTTP, or the nearest where it has none.
     ///
     /// ```
     /// # use oneclock_http::Problem; use http::StatusCode;
@@ -218,7 +220,20 @@ impl Problem {
     /// `grpc-retry-pushback-ms` and `google.rpc.RetryInfo` over gRPC. Said whatever the caller has left.
     #[must_use]
     pub fn come_again(self, after: Duration) -> Self {
-        Self { come_again: Some(after), ..self }
+        Self { come_again: Pushback::After(after), ..self }
+    }
+
+    /// The same, and the same request would get it again: `grpc-retry-pushback-ms: -1` over gRPC, whose clients repeat by the
+    /// status alone, and never a `Retry-After`.
+    ///
+    /// ```
+    /// # use oneclock_http::Problem; use http::StatusCode; use oneclock_core::Trust;
+    /// let taken = Problem::with_status(StatusCode::CONFLICT, "another order has this number").never_again();
+    /// assert_eq!(taken.to_grpc_response(Trust::Outside).headers()["grpc-retry-pushback-ms"], "-1");
+    /// ```
+    #[must_use]
+    pub fn never_again(self) -> Self {
+        Self { come_again: Pushback::Never, ..self }
     }
 
     /// The same with a type of its own, `urn:oneclock:<word>`, and this gRPC status. For crates that add words to the
@@ -324,8 +339,10 @@ impl Problem {
 
     /// How long to wait before coming again: only where that is welcome, and only if it fits what the caller has left.
     fn come_again_after(&self) -> Option<Duration> {
-        if self.come_again.is_some() {
-            return self.come_again;
+        match self.come_again {
+            Pushback::After(wait) => return Some(wait),
+            Pushback::Never => return None,
+            Pushback::Unsaid => {}
         }
         let welcome = matches!(self.reason, Some(Reason::Shed | Reason::Shutdown));
         let fits = self.remaining.is_some_and(|remaining| remaining > RETRY_AFTER_LEAST);

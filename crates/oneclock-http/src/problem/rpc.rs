@@ -10,11 +10,12 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 use http_body::Frame;
+use oneclock_core::retry::Pushback;
 use oneclock_core::{Reason, Trust};
 use serde_json::{Map, Value, json};
 
 use super::Problem;
-use crate::protocol::{Codec, Protocol};
+use crate::protocol::{Codec, END_OF_STREAM, Protocol, TRAILERS};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -23,10 +24,6 @@ const GRPC_PUSHBACK: HeaderName = HeaderName::from_static(oneclock_core::wire::n
 
 /// What an answer may carry of the error of a call below, and what a problem in its place must not.
 pub(crate) const OF_A_STATUS: [HeaderName; 4] = [GRPC_STATUS, GRPC_MESSAGE, GRPC_DETAILS, GRPC_PUSHBACK];
-
-/// Connect's flag on the last message of a stream, gRPC-Web's on its trailers.
-const END_OF_STREAM: u8 = 0b10;
-const TRAILERS: u8 = 0b1000_0000;
 
 impl Problem {
     /// The response for a caller of this trust that speaks `protocol`.
@@ -42,8 +39,9 @@ impl Problem {
         }
     }
 
-    /// The response for a gRPC caller: trailers only, in a response that HTTP finds fine (contract X3, X5). Callers inside
-    /// the trust boundary find bound, stage and times in the status details.
+    /// The response for a gRPC caller: trailers only, in a response that HTTP finds fine (contract X3, X5). In the
+    /// status details everybody finds the word of a problem document's `type`, and callers inside the trust boundary bound,
+    /// stage and times.
     pub fn to_grpc_response(&self, trust: Trust) -> Response<Bytes> {
         self.trailers_only(HeaderValue::from_static("application/grpc"), trust)
     }
@@ -96,7 +94,7 @@ impl Problem {
             headers.insert(GRPC_DETAILS, details);
         }
         self.write_reason(headers);
-        if self.reason == Some(Reason::Shed) || self.come_again.is_some() {
+        if self.reason == Some(Reason::Shed) || self.come_again != Pushback::Unsaid {
             // What does not fit is said as well: silence would be taken for leave to try at once.
             let wait = self.come_again_after().and_then(|wait| u32::try_from(wait.as_millis()).ok());
             headers.insert(GRPC_PUSHBACK, wait.map_or(HeaderValue::from_static("-1"), HeaderValue::from));
@@ -194,7 +192,9 @@ fn connect_code(grpc_status: u8) -> (&'static str, u16) {
     }
 }
 
-/// gRPC's status for one of HTTP's that a service chose itself, by the table of `google.rpc.Code`.
+/// gRPC's status for one of HTTP's that a service chose itself. `google.rpc.Code` has one of HTTP's for each of gRPC's; this is
+/// the way back. Where several of gRPC's have the same (400, 409, 500) it is the most usual, where none has it (412, 413, 422,
+/// 502, other 5xx) the nearest, and UNKNOWN for the rest.
 pub(super) const fn grpc_status_of(http_status: u16) -> u8 {
     match http_status {
         400 | 422 => 3,
@@ -251,9 +251,9 @@ mod tests {
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["grpc-status"], "4");
         assert!(response.body().is_empty());
-        assert!(!response.headers().contains_key("grpc-status-details-bin"), "nothing of our insides");
         let inside = of(Reason::Deadline).to_answer(Protocol::Grpc, Trust::Inside);
-        assert!(inside.headers().contains_key("grpc-status-details-bin"));
+        let details = |response: &Response<Bytes>| response.headers()["grpc-status-details-bin"].clone();
+        assert_ne!(details(&response), details(&inside), "the word, and nothing of our insides");
         assert_eq!(inside.headers()["grpc-message"], "order %E2%86%92 pricing");
     }
 
@@ -272,7 +272,8 @@ mod tests {
             assert_eq!(response.headers()["content-type"], "application/json");
             let error: Value = serde_json::from_slice(response.body()).expect("JSON");
             assert_eq!(error["code"], code, "{reason:?}");
-            assert!(error.get("details").is_none());
+            let details = error["details"].as_array().expect("details");
+            assert_eq!((details.len(), &details[0]["type"]), (1, &json!("google.rpc.ErrorInfo")), "the word");
         }
         let inside = of(Reason::Deadline).to_answer(Protocol::ConnectUnary, Trust::Inside);
         let error: Value = serde_json::from_slice(inside.body()).expect("JSON");
@@ -303,5 +304,20 @@ mod tests {
         }
         let other = Problem::new(Reason::Deadline).to_grpc_response(Trust::Outside);
         assert!(!other.headers().contains_key("grpc-retry-pushback-ms"));
+    }
+
+    #[test]
+    fn what_would_be_said_again_is_not_to_be_repeated() {
+        // By itself a shutdown says when to come again.
+        let problem = Problem { remaining: Some(Duration::from_secs(9)), ..Problem::new(Reason::Shutdown) };
+        for (problem, pushback, retry_after) in
+            [(problem.clone(), None, Some("1")), (problem.never_again(), Some("-1"), None)]
+        {
+            let says = |response: Response<Bytes>, name| {
+                response.headers().get(name).map(|value| value.to_str().expect("ASCII").to_owned())
+            };
+            assert_eq!(says(problem.to_grpc_response(Trust::Outside), "grpc-retry-pushback-ms").as_deref(), pushback);
+            assert_eq!(says(problem.to_response(Trust::Outside), "retry-after").as_deref(), retry_after);
+        }
     }
 }

@@ -1,14 +1,13 @@
 //! Our own client in place of tonic's channel: the deadline is written when the connection is there.
 //!
-//! Decides nothing: [`Client`] does, and what came of a call becomes a status as it does under
-//! [`ClientLayer`](crate::ClientLayer).
+//! Decides what the client must be for gRPC: HTTP/2, told `grpc-timeout`. All else is [`Client`]'s, and what came of a call
+//! becomes a status as it does under [`ClientLayer`](crate::ClientLayer).
 
 use std::task::{Context, Poll};
 
-use http::{Request, Uri};
-use oneclock_core::Name;
+use http::Request;
 use oneclock_core::wire::writes;
-use oneclock_http::{Client, ClientBuilder, Received};
+use oneclock_http::{Client, ClientBuilder, NotAClient, Received};
 use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
@@ -24,33 +23,30 @@ use super::{Calling, ClientAnswer, ClientFuture, cap_by_timeout};
 ///
 /// ```
 /// # use std::time::Duration;
-/// use oneclock_tonic::GrpcClient;
+/// use oneclock_tonic::{Client, GrpcClient};
 /// use tonic_health::pb::health_client::HealthClient;
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let pricing = GrpcClient::builder("pricing", "http://pricing:50051").cap(Duration::from_millis(300)).build()?;
-/// let mut client = HealthClient::new(GrpcClient::new(pricing));
+/// let pricing = GrpcClient::new(Client::builder("pricing", "http://pricing:50051").cap(Duration::from_millis(300)))?;
+/// let mut client = HealthClient::new(pricing);
 /// # Ok(()) }
 /// ```
 ///
 /// # Cancel safety
-/// Dropping a call, or the stream of its answer, resets it with `CANCEL`. Its event is sent from a guard.
+/// Dropping a call, or the stream of its answer, resets it with `CANCEL`, unless its upload is stuck in flow control: see
+/// [`ClientLayer`](crate::ClientLayer). Such a connection gets no new call, and ends with the last of those that it carries. The
+/// event is sent from a guard.
 #[derive(Clone, Debug)]
 pub struct GrpcClient(Client);
 
 impl GrpcClient {
-    /// Begins a client that speaks HTTP/2 to the service at `uri`, and tells it `grpc-timeout`.
-    pub fn builder<U>(name: impl Into<Name>, uri: U) -> ClientBuilder
-    where
-        U: TryInto<Uri>,
-        U::Error: Into<http::Error>,
-    {
-        Client::builder(name, uri).http2_only().tells(writes::grpc())
-    }
-
-    /// For the `new` of a generated client.
-    pub fn new(client: Client) -> Self {
-        Self(client)
+    /// Builds the client, for the `new` of a generated one. It speaks HTTP/2 only, and tells `grpc-timeout` whatever the
+    /// builder was told: gRPC needs both, so neither has to be said.
+    ///
+    /// # Errors
+    /// [`NotAClient`], as [`ClientBuilder::build`].
+    pub fn new(client: ClientBuilder) -> Result<Self, NotAClient> {
+        client.http2_only().also_tells(&writes::grpc()).build().map(Self)
     }
 }
 

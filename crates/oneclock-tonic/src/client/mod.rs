@@ -14,9 +14,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
+use oneclock_core::wire::writes;
 use oneclock_http::{
     BoundedBody, BoxError, CallCap, CallError, Destination, Egress, EgressFuture, EgressLayer, EndUpload,
-    EndUploadLayer, EndsUpload, Retry, RetryFuture, RetryLayer,
+    EndUploadLayer, Retry, RetryFuture, RetryLayer, TiedAnswer,
 };
 use pin_project_lite::pin_project;
 use tonic::Status;
@@ -66,7 +67,10 @@ pub use direct::GrpcClient;
 /// - In the ledger everything up to the head is one stage, `wait`.
 ///
 /// # Cancel safety
-/// Dropping a call, or the stream of its answer, resets it with `CANCEL`. Its event is sent from a guard.
+/// Dropping a call, or the stream of its answer, resets it with `CANCEL`, unless its upload is stuck because the far side takes
+/// nothing (flow control): the connection does not ask such an upload for more, so it cannot be told that the call is over,
+/// and the stream stays open until the far side reads on, resets it, or the connection ends. The call's own end is not held up
+/// by that, and its event is sent from a guard.
 #[derive(Clone, Debug)]
 pub struct ClientLayer {
     destination: Destination,
@@ -102,9 +106,11 @@ pin_project! {
 // === ClientLayer ===
 
 impl ClientLayer {
-    /// A layer for calls to `destination`, which [`destination()`](crate::destination()) begins.
+    /// A layer for calls to `destination`, which [`destination()`](crate::destination()) begins. One that was begun
+    /// elsewhere is told `grpc-timeout` all the same, beside the fields that it is said to understand
+    /// ([`also_tells`](oneclock_http::DestinationBuilder::also_tells)): without it the far side would know nothing.
     pub fn new(destination: Destination) -> Self {
-        Self { destination }
+        Self { destination: destination.also_tells(&writes::grpc()) }
     }
 }
 
@@ -129,9 +135,9 @@ where
     A: http_body::Body + Unpin + Send + 'static,
     A::Error: Into<BoxError>,
 {
-    type Response = Response<ClientAnswer<EndsUpload<A>>>;
+    type Response = Response<ClientAnswer<TiedAnswer<A>>>;
     type Error = Status;
-    type Future = ClientFuture<EgressFuture<EndUpload<Below<S>>, Body>, EndsUpload<A>>;
+    type Future = ClientFuture<EgressFuture<EndUpload<Below<S>>, Body>, TiedAnswer<A>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
         Poll::Ready(Ok(()))

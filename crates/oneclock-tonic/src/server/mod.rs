@@ -30,12 +30,14 @@ pub use answer::{GrpcAnswer, GrpcFuture};
 ///
 /// # Where to put it
 /// ```text
-/// oneclock_http::serve                       tonic::transport::Server
+/// oneclock_http::serve(..).trust(Inside)     tonic::transport::Server
 ///   → GrpcWebLayer (for browsers)              → GrpcTimeout, concurrency_limit, load_shed (tonic's own)
-///   → policy.grpc_layer()                      → GrpcWebLayer → policy.grpc_layer()
+///   → policy.grpc_layer()                      → GrpcWebLayer → policy.grpc_layer().trust(Inside)
 ///   → ConcurrencyLimitLayer → auth             → ConcurrencyLimitLayer → auth
 ///   → Routes::into_axum_router()               → the services, with their interceptors
 /// ```
+/// `Inside` is for a listener that only your own services reach, a gateway of yours among them. Everybody else is outside,
+/// which is the default.
 ///
 /// With `Routes::into_axum_router().layer(..)` and [`oneclock_http::serve`] the budget runs from when the head was read, the
 /// listener's trust is known, and a peer that stops reading loses its stream. With `Server::builder().layer(..)` or
@@ -44,9 +46,9 @@ pub use answer::{GrpcAnswer, GrpcFuture};
 #[derive(Clone, Debug)]
 pub struct ServerLayer(IngressLayer);
 
-/// The service inside of a [`ServerLayer`]: hands the request on with tonic's body.
+/// The service inside of a [`ServerLayer`]: one of tonic's, given requests with tonic's own body.
 #[derive(Clone, Debug)]
-pub struct GrpcBody<S>(S);
+pub struct TonicService<S>(S);
 
 // === ServerLayer ===
 
@@ -88,16 +90,16 @@ impl ServerLayer {
 }
 
 impl<S> Layer<S> for ServerLayer {
-    type Service = Ingress<GrpcBody<S>>;
+    type Service = Ingress<TonicService<S>>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        self.0.layer(GrpcBody(inner))
+        self.0.layer(TonicService(inner))
     }
 }
 
-// === GrpcBody ===
+// === TonicService ===
 
-impl<S, B, A> Service<Request<Upload<B>>> for GrpcBody<S>
+impl<S, B, A> Service<Request<Upload<B>>> for TonicService<S>
 where
     S: Service<Request<Body>, Response = Response<A>>,
     B: http_body::Body<Data = Bytes> + Send + 'static,

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use oneclock::Operation;
+use oneclock_core::wire::{Conventions, writes};
 use oneclock_core::{Outcome, Stage, Trust};
-use oneclock_http::serve;
+use oneclock_http::{Client, serve};
 use oneclock_tonic::{GrpcClient, call_error, outcome};
 use tokio::net::TcpListener;
 use tonic::service::Routes;
@@ -24,8 +25,7 @@ async fn listening(service: Peer) -> SocketAddr {
 }
 
 fn client(addr: SocketAddr) -> GrpcClient {
-    let client = GrpcClient::builder("pricing", format!("http://{addr}")).trust(Trust::Inside);
-    GrpcClient::new(client.build().unwrap())
+    GrpcClient::new(Client::builder("pricing", format!("http://{addr}")).trust(Trust::Inside)).unwrap()
 }
 
 fn told() -> Peer {
@@ -58,6 +58,19 @@ async fn e4_it_tells_what_is_left_and_a_timeout_of_the_request_only_shortens() {
         let answer = op.scope(Caller::of(client.clone()).unary(request)).await.unwrap();
         let told = span(answer.get_ref());
         assert!(told <= most && told > most / 4, "{own:?}: {told:?}");
+    }
+}
+
+/// Neither the field nor the version has to be said, and what the builder says of fields does not take this one away.
+#[tokio::test]
+async fn e7_it_tells_grpc_timeout_whatever_its_builder_says() {
+    let addr = listening(told()).await;
+    let builder = || Client::builder("pricing", format!("http://{addr}"));
+    for builder in [builder(), builder().tells(writes::plain_http()), builder().tells(Conventions::none())] {
+        let op = Operation::begin("order", ms(10_000));
+        let client = GrpcClient::new(builder).unwrap();
+        let answer = op.scope(Caller::of(client).unary(Request::new("hello"))).await.unwrap();
+        assert!(span(answer.get_ref()) <= ms(10_000));
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use oneclock::{Operation, clock};
+use oneclock_core::wire::{Convention, Conventions, writes};
 use oneclock_core::{Policy, Trust};
+use oneclock_http::Destination;
 use oneclock_tonic::{ClientLayer, PolicyExt as _, call_error, destination};
 use tokio::time::timeout;
 use tonic::transport::Server;
@@ -130,6 +132,34 @@ async fn e7_every_call_is_told_what_is_left_with_no_code_in_handlers() {
     assert_eq!(told(&op, Request::new("hello")).await, "800000u");
     tokio::time::advance(ms(300)).await;
     assert_eq!(told(&op, Request::new("hello")).await, "500000u");
+}
+
+/// A destination that was begun elsewhere does not say that it understands gRPC's field.
+#[tokio::test(start_paused = true)]
+async fn e7_the_far_side_is_told_grpc_timeout_whoever_made_the_destination() {
+    let op = Operation::begin("order", ms(800));
+    let net = serve_plain(peer(|request| async move {
+        let told = ["grpc-timeout", "x-remaining-ms", "x-request-timeout-ms"]
+            .map(|field| request.metadata().get(field).map_or("nothing", |value| value.to_str().unwrap()).to_owned());
+        Ok(one(told.join(" ")))
+    }));
+    let own = Conventions::new([Convention::X_REQUEST_TIMEOUT_MS]).unwrap();
+    for (destination, want) in [
+        (Destination::named("pricing"), "800000u nothing nothing"),
+        (Destination::named("pricing").tells(own.clone()), "800000u nothing 800"),
+        (destination("pricing").also_tells(&own), "800000u nothing 800"),
+        (destination("pricing").also_tells(&writes::grpc()), "800000u nothing nothing"),
+    ] {
+        let channel = ClientLayer::new(destination.build().unwrap()).layer(net.channel());
+        let answer = op.scope(Caller::new(channel).unary(Request::new("hello"))).await.unwrap().into_inner();
+        assert_eq!(std::str::from_utf8(&answer).unwrap(), want);
+    }
+
+    // The naive way, the destination as it was given: tonic's server would work without a limit.
+    let plain = Destination::named("pricing").build().unwrap();
+    let (call, mut told) = (plain.begin(Some(op)).unwrap(), http::HeaderMap::new());
+    plain.write_deadline(&call, &mut told).unwrap();
+    assert!(told.contains_key("x-remaining-ms") && !told.contains_key("grpc-timeout"));
 }
 
 #[tokio::test(start_paused = true)]

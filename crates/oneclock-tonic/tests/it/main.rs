@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)] // helpers of tests: to panic is how a test fails
 
+mod breaks_off;
 mod broken_off;
 mod calls;
 mod chain;

@@ -1,9 +1,15 @@
 //! grpc-web, with our layer inside of tonic-web's: the browser gets the status in the words of its protocol.
 
+use std::future::IntoFuture as _;
+
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
-use oneclock::clock;
+use oneclock::{Operation, clock};
+use oneclock_core::Policy;
+use oneclock_http::{Client, collect, serve};
+use oneclock_tonic::PolicyExt as _;
+use tokio::net::TcpListener;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tonic_web::GrpcWebLayer;
@@ -73,4 +79,22 @@ async fn what_is_done_in_time_is_answered() {
 async fn x3_naive_tonic_web_alone_has_no_deadline_at_all() {
     let asked = ask(silent(), "300m", false);
     tokio::time::timeout(ms(60_000), asked).await.expect_err("tonic's timer is its transport's");
+}
+
+/// On the wire: what the head names for callers of gRPC itself does no harm to a browser, whose status is in the body.
+#[tokio::test]
+async fn x3_over_http1_a_browsers_stream_ends_in_order_with_its_status() {
+    let layer = Policy::named("shop").when_absent(ms(300)).build().unwrap().grpc_layer();
+    let routes = Routes::new(peer(|_| async { Ok(one_then_nothing("first")) }));
+    let app = ServiceBuilder::new().layer(GrpcWebLayer::new()).layer(layer).service(routes);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let browser = Client::builder("shop", format!("http://{}", listener.local_addr().unwrap())).build().unwrap();
+    tokio::spawn(serve(listener, app).into_future());
+    let request = Request::post("/test.Peer/Unary").header("content-type", "application/grpc-web+proto");
+    let request = request.body(Full::new(Bytes::from_static(b"\0\0\0\0\0"))).unwrap();
+    let answer = browser.request_in(&Operation::begin("page", ms(10_000)), request).await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.version()), (200, http::Version::HTTP_11));
+    let frames = frames(&collect(answer.into_body(), 1_000).await.expect("an orderly end"));
+    assert_eq!((frames.len(), frames[0].1.as_str()), (2, "first"));
+    assert!(frames[1].0 && frames[1].1.contains("grpc-status:4\r\n"), "{frames:?}");
 }

@@ -33,7 +33,7 @@ impl fmt::Display for Event<'_> {
                 let noun = if attempts == 1 { "attempt" } else { "attempts" };
                 write!(f, "{}: gave up after {attempts} {noun}: {why}", Hop(operation, Some(call)))
             }
-            Self::Late { operation, by } => {
+            Self::Late { operation, route: _, by } => {
                 write!(f, "{operation}: complete {} after its deadline, and delivered all the same", Legible(by))
             }
             Self::RanOn { operation, work, because, for_ } => {
@@ -76,7 +76,7 @@ impl fmt::Display for Arrived {
 /// `order refused: too little of the time budget was left to begin (insufficient_budget), 3ms left`
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operation, route: _, reason, field, remaining } = self;
+        let Self { operation, route: _, reason, field, remaining, skew_suspected: _ } = self;
         write!(f, "{operation} refused: {} ({reason}", reason.title())?;
         if let Some(field) = field {
             write!(f, ", {field}")?;
@@ -117,7 +117,11 @@ impl fmt::Display for Called {
         if self.attempt > 1 {
             write!(f, ", attempt {}", self.attempt)?;
         }
-        write!(f, ", outcome: {}", self.outcome)
+        write!(f, ", outcome: {}", self.outcome)?;
+        match &self.below {
+            Some(below) => write!(f, "; there: {below}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -139,6 +143,7 @@ impl fmt::Display for Keyed {
 mod tests {
     use super::*;
     use oneclock_core::retry::Stop;
+    use oneclock_core::wire::server_timing::Account;
     use oneclock_core::{Bound, BoundBy, Cause, Deadline, Ending, Ledger, Name, Reason, Stage, Tick};
     use std::time::Duration;
 
@@ -207,6 +212,7 @@ mod tests {
         let mut called = Called {
             layer: Layer::Service,
             remaining: ms(800),
+            below: None,
             slot: Slot::default(),
             operation: order.clone(),
             call: stock.clone(),
@@ -222,6 +228,11 @@ mod tests {
         called = Called { ending: None, elapsed: ms(20), outcome: Outcome::Applied, attempt: 2, ..called };
         let want = "order → inventory: over after 20ms of 300ms (bound: cap), attempt 2, outcome: applied";
         says(&Event::Called(&called), want);
+
+        let below = "oneclock;desc=inventory;dur=19, queue;dur=15, unaccounted;dur=4, left;dur=280";
+        called.below = Account::parse(below.as_bytes());
+        let want = format!("{want}; there: inventory 19ms: queue 15ms, unaccounted 4ms, left 280ms");
+        says(&Event::Called(&called), &want);
 
         let reason = Reason::InsufficientBudget;
         says(
@@ -239,7 +250,7 @@ mod tests {
         let why = Stop::AllMade { attempts: 2 };
         says(&Event::GaveUp { operation: order, call: stock, attempts: 2, why }, want);
         let want = "order: complete 3ms after its deadline, and delivered all the same";
-        says(&Event::Late { operation: order, by: ms(3) }, want);
+        says(&Event::Late { operation: order, route: None, by: ms(3) }, want);
         let want = "order → inventory went on for 3ms after the operation had ended: a blocking closure";
         says(&Event::RanOn { operation: order, work: stock, because: RanOn::Blocking, for_: ms(3) }, want);
         let want = "order: mail may outlive it: the receipt goes out";

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use oneclock::events::{CallBegan, Event, Layer, Observer, RanOn, Slot};
+use oneclock::events::{CallBegan, Event, Fields, Layer, Observer, RanOn, Slot};
 use oneclock::{MayRunOn, Operation, clock, zombies};
 use oneclock_core::{BoundBy, Budget, Name, Outcome};
 
@@ -32,10 +32,30 @@ impl Observer for Numbers {
         Slot::of(begun.len())
     }
 
-    fn carry(&self, slot: &Slot, write: &mut dyn FnMut(&'static str, &str)) {
-        if let Some(number) = slot.get::<usize>() {
-            write("x-number", &number.to_string());
+    fn carry(&self, slot: &Slot, fields: &mut dyn Fields) {
+        if let Some(number) = slot.get::<usize>()
+            && fields.get("x-number") != Some("mine")
+        {
+            fields.set("x-number", &number.to_string());
+            fields.remove("x-stale");
         }
+    }
+}
+
+#[derive(Default)]
+struct Sent(std::collections::BTreeMap<String, String>);
+
+impl Fields for Sent {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    fn set(&mut self, name: &'static str, value: &str) {
+        self.0.insert(name.to_owned(), value.to_owned());
+    }
+
+    fn remove(&mut self, name: &'static str) {
+        self.0.remove(name);
     }
 }
 
@@ -47,9 +67,13 @@ async fn a_slot_comes_back_with_the_end_of_its_call_and_of_its_operation() {
     op.keep(Slot::of(8_usize)); // the first one stays
     let stock = op.grant("stock").cap(ms(300)).call().unwrap();
     let rows = op.grant("rows").layer(Layer::Database).call().unwrap();
-    let mut sent = Vec::new();
-    rows.carry(&mut |name, value| sent.push((name, value.to_owned())));
-    assert_eq!(sent, [("x-number", "2".to_owned())]);
+    let mut sent = Sent::default();
+    sent.set("x-stale", "yes");
+    rows.carry(&mut sent);
+    assert_eq!(sent.0, [("x-number".to_owned(), "2".to_owned())].into());
+    sent.set("x-number", "mine");
+    rows.carry(&mut sent);
+    assert_eq!(sent.get("x-number"), Some("mine"), "what the application put there is seen");
     rows.close(Outcome::Applied);
     drop(stock); // abandoned: its slot comes back all the same
     drop(op);
@@ -57,6 +81,21 @@ async fn a_slot_comes_back_with_the_end_of_its_call_and_of_its_operation() {
     assert_eq!(*numbers.begun.lock().unwrap(), began);
     let over = [("rows".to_owned(), Some(2)), ("stock".to_owned(), Some(1)), ("order".to_owned(), Some(7))];
     assert_eq!(*numbers.over.lock().unwrap(), over);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_begun_for_an_operation_knows_its_slot_and_has_none_of_its_own() {
+    let op = Operation::begin("order", ms(800));
+    op.keep(Slot::of(7_usize));
+    let number = |op: &Operation| op.nearest_slot().get::<usize>().copied();
+    let part = op.grant("pricing").operation().unwrap();
+    let mail = part.detach("mail", ms(100), "the mail may be slow");
+    let attachment = mail.grant("attachment").operation().unwrap();
+    assert_eq!([number(&part), number(&mail), number(&attachment)], [Some(7); 3]);
+    assert!(mail.slot().is_none() && attachment.slot().is_none(), "theirs to fill");
+    attachment.keep(Slot::of(8_usize));
+    assert_eq!(number(&attachment), Some(8));
+    assert_eq!(number(&Operation::begin("nightly", ms(100))), None);
 }
 
 #[tokio::test(start_paused = true)]
