@@ -12,6 +12,9 @@ use crate::cases::{Case, Failed};
 /// The hidden argument under which this program runs one case.
 pub(crate) const DRIVE: &str = "--drive";
 
+/// The function that is counted, with all that it calls: `Case::drive`.
+const COUNTED: &str = "--toggle-collect=*cases::Case::drive*";
+
 const FEW: u32 = 300;
 const MANY: u32 = 1_300;
 
@@ -61,7 +64,7 @@ fn count(case: Case, times: u32) -> Result<Counts, Failed> {
     let mut flag = std::ffi::OsString::from("--callgrind-out-file=");
     flag.push(&out);
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--compress-strings=no"])
+        .args(["--tool=callgrind", "--compress-strings=no", COUNTED])
         .arg(flag)
         .arg(std::env::current_exe()?)
         .args([DRIVE, &case.label(), &times.to_string()])

@@ -7,6 +7,7 @@
 use std::future::{Future, poll_fn};
 use std::hint::black_box;
 use std::pin::{Pin, pin};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,9 +15,11 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body::Body;
 use http_body_util::{Empty, Full};
+use oneclock::events::Event;
 use oneclock::{Operation, Shutdown};
 use oneclock_core::{Policy, Trust};
-use oneclock_http::{Arrival, Destination, EgressLayer, Exchange, IngressLayer};
+use oneclock_http::{Arrival, Destination, EgressLayer, Exchange, IngressLayer, Route};
+use oneclock_telemetry::Metrics;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 /// What a case fails with: an answer that was not the expected one must not count as a fast one.
@@ -47,10 +50,16 @@ pub(crate) enum Stack {
     Tower,
     TowerHttp,
     Ingress,
+    /// The same on a route, told to an observer that does nothing.
+    IngressObserved,
+    /// The same on a route, counted.
+    IngressCounted,
     /// The handler makes one call to another bare service.
     BareCalling,
     /// The same call through `Egress`, below `Ingress`.
     IngressCalling,
+    /// The same on a route, counted.
+    IngressCallingCounted,
 }
 
 /// What the request says.
@@ -114,7 +123,17 @@ impl Case {
         Self::all().into_iter().find(|case| case.label() == label)
     }
 
-    /// Does it `times` times.
+    /// Makes what a process has once. Only what comes after it is counted: the exporter looks at the clock until it knows its
+    /// pace, which takes another number of looks each time.
+    pub(crate) fn prepare(self) -> Result<(), Failed> {
+        if let Self::Request(Run { stack: Stack::IngressCounted | Stack::IngressCallingCounted, .. }) = self {
+            metrics()?;
+        }
+        Ok(())
+    }
+
+    /// Does it `times` times. Kept a function of its own, since its name says what is counted.
+    #[inline(never)]
     pub(crate) fn drive(self, times: u32) -> Result<(), Failed> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         // Unconstrained: tokio's own budget would make timers wait for a return to the runtime.
@@ -146,7 +165,10 @@ impl Run {
             (Stack::Ingress, Fields::Ordinary),
             (Stack::Ingress, Fields::Remaining),
             (Stack::Ingress, Fields::Grpc),
+            (Stack::IngressObserved, Fields::Remaining),
+            (Stack::IngressCounted, Fields::Remaining),
             (Stack::IngressCalling, Fields::Remaining),
+            (Stack::IngressCallingCounted, Fields::Remaining),
         ];
         let mut all = Vec::new();
         for answers in [Answers::AtOnce, Answers::AfterAWait] {
@@ -163,8 +185,13 @@ impl Run {
     /// What this one is compared with.
     pub(crate) fn bare(self) -> Self {
         let stack = match self.stack {
-            Stack::IngressCalling | Stack::BareCalling => Stack::BareCalling,
-            Stack::Bare | Stack::Tower | Stack::TowerHttp | Stack::Ingress => Stack::Bare,
+            Stack::IngressCalling | Stack::IngressCallingCounted | Stack::BareCalling => Stack::BareCalling,
+            Stack::Bare
+            | Stack::Tower
+            | Stack::TowerHttp
+            | Stack::Ingress
+            | Stack::IngressObserved
+            | Stack::IngressCounted => Stack::Bare,
         };
         Self { stack, served: Served::Elsewhere, ..self }
     }
@@ -179,14 +206,20 @@ impl Run {
                 self.through(timeout.layer(handler::<Upload>(answers)), times).await
             }
             Stack::Ingress => self.through(ingress()?.layer(handler(answers)), times).await,
+            Stack::IngressObserved => {
+                let observer = Arc::new(|_: &Event<'_>| {});
+                self.through(routed()?.observed_by(observer).layer(handler(answers)), times).await
+            }
+            Stack::IngressCounted => {
+                self.through(routed()?.observed_by(metrics()?).layer(handler(answers)), times).await
+            }
             Stack::BareCalling => {
                 let caller = caller::<Upload, _, _>(handler(answers));
                 self.through(caller, times).await
             }
-            Stack::IngressCalling => {
-                let destination = Destination::named("inventory").cap(Duration::from_millis(300)).build()?;
-                let caller = caller(EgressLayer::new(destination).layer(handler(answers)));
-                self.through(ingress()?.layer(caller), times).await
+            Stack::IngressCalling => self.through(ingress()?.layer(through_egress(answers)?), times).await,
+            Stack::IngressCallingCounted => {
+                self.through(routed()?.observed_by(metrics()?).layer(through_egress(answers)?), times).await
             }
         }
     }
@@ -240,6 +273,28 @@ impl Run {
 
 fn ingress() -> Result<IngressLayer, Failed> {
     Ok(IngressLayer::new(Policy::named("order").when_absent(BUDGET).build()?).trust(Trust::Inside))
+}
+
+fn routed() -> Result<IngressLayer, Failed> {
+    Ok(ingress()?.route_by(|_, _| Some(Route::Pattern("/orders/{id}"))))
+}
+
+/// Of the process, as in a service: making them costs what a request should not be blamed for.
+fn metrics() -> Result<Arc<Metrics>, Failed> {
+    static METRICS: OnceLock<Arc<Metrics>> = OnceLock::new();
+    if let Some(metrics) = METRICS.get() {
+        return Ok(Arc::clone(metrics));
+    }
+    let (metrics, _) = Metrics::builder().build()?;
+    Ok(Arc::clone(METRICS.get_or_init(|| Arc::new(metrics))))
+}
+
+/// A handler that makes one call through `Egress`.
+fn through_egress<B>(
+    answers: Answers,
+) -> Result<impl Service<Request<B>, Response = Answer, Error = Failed> + Clone, Failed> {
+    let destination = Destination::named("inventory").cap(Duration::from_millis(300)).build()?;
+    Ok(caller(EgressLayer::new(destination).layer(handler(answers))))
 }
 
 /// Answers at once or after a wait, and does nothing else.

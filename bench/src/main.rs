@@ -33,7 +33,9 @@ fn main() -> ExitCode {
 
 fn run(words: &[&str]) -> Result<ExitCode, Failed> {
     if let [callgrind::DRIVE, label, times] = words {
-        Case::named(label).ok_or("no such case")?.drive(times.parse()?)?;
+        let case = Case::named(label).ok_or("no such case")?;
+        case.prepare()?;
+        case.drive(times.parse()?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let (mut json, mut check) = (false, false);

@@ -136,8 +136,11 @@ impl Row {
             Stack::Tower => "tower Timeout",
             Stack::TowerHttp => "tower-http TimeoutLayer",
             Stack::Ingress => "Ingress",
+            Stack::IngressObserved => "Ingress, a route, an observer that does nothing",
+            Stack::IngressCounted => "Ingress, a route, metrics",
             Stack::BareCalling => "bare service, one bare call",
             Stack::IngressCalling => "Ingress, one call through Egress",
+            Stack::IngressCallingCounted => "Ingress, one call through Egress, a route, metrics",
         };
         let fields = match run.fields {
             Fields::None => "",

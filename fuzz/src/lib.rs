@@ -19,6 +19,11 @@ pub mod properties;
 #[path = "../../crates/oneclock-core/src/idempotency/properties.rs"]
 pub mod key_properties;
 
+pub use oneclock_core::wire::server_timing;
+
+#[path = "../../crates/oneclock-core/src/wire/account_properties.rs"]
+pub mod account_properties;
+
 /// 1970, 2026-01-31T12:00:00Z, and the end of the clock.
 const WALLS: [Wall; 3] = [Wall::from_nanos(0), Wall::from_nanos(1_769_860_800_000_000_000), Wall::from_nanos(u64::MAX)];
 
@@ -86,10 +91,35 @@ pub fn pushback(value: &[u8]) {
     }
 }
 
+/// One value of a `server-timing` field.
+pub fn server_timing(value: &[u8]) {
+    account_properties::field(value);
+}
+
 /// One value of an `idempotency-key` field, and the same text as a monitor's path segment.
 pub fn idempotency_key(value: &[u8]) {
     key_properties::key(value);
     if let Ok(text) = std::str::from_utf8(value) {
         key_properties::handle(text);
     }
+}
+
+/// Any bytes as a file of traces: whatever is read of it, the ledgers' sums hold, and the page can be drawn.
+pub fn trace(bytes: &[u8]) {
+    use oneclock_trace::{Limits, Told, explain, page};
+    let mut traces = Vec::new();
+    let limits = Limits { open_traces: 4, spans_per_trace: 64, open_spans: 128, names: 16, problems: 4 };
+    let read = explain(bytes, limits, |told| {
+        if let Told::Trace(trace) = told {
+            let own = trace.spans.iter().filter(|row| row.operation.is_none());
+            let sum = own.fold(trace.between_roots_ns, |sum, row| sum.saturating_add(row.unaccounted_ns));
+            assert_eq!(sum, trace.elapsed_ns);
+            traces.push(*trace);
+        }
+    });
+    let total = read.expect("bytes can always be read");
+    assert_eq!(total.wrong, Vec::<String>::new());
+    assert!(total.peak.open_traces <= 4 && total.peak.open_spans <= 128);
+    traces.truncate(4);
+    page::render(&traces, &total).expect("the page is put together");
 }

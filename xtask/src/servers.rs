@@ -1,4 +1,5 @@
-//! The servers that tests need: PostgreSQL, Redis, and the PgBouncer binary, which tests start themselves.
+//! The servers that tests need: PostgreSQL, Redis, and the programs PgBouncer, Prometheus and promtool, which tests start
+//! themselves.
 //!
 //! Decides where each comes from: the address in the environment, else one that runs where it is expected, else a private
 //! one from the installed binaries, else Debian's package and then a private one. It says which. A private server listens
@@ -52,7 +53,21 @@ pub(crate) const REDIS: Server = Server {
 
 const SERVERS: [&Server; 2] = [&POSTGRES, &REDIS];
 
-const PGBOUNCER: &str = "ONECLOCK_PGBOUNCER";
+/// A program that tests start themselves.
+struct Program {
+    name: &'static str,
+    /// Names the program for the tests.
+    variable: &'static str,
+    package: &'static str,
+    program: &'static str,
+}
+
+/// Both of Prometheus' are in one package.
+const PROGRAMS: [Program; 3] = [
+    Program { name: "PgBouncer", variable: "ONECLOCK_PGBOUNCER", package: "pgbouncer", program: "pgbouncer" },
+    Program { name: "Prometheus", variable: "ONECLOCK_PROMETHEUS", package: "prometheus", program: "prometheus" },
+    Program { name: "promtool", variable: "ONECLOCK_PROMTOOL", package: "prometheus", program: "promtool" },
+];
 
 /// How long one that runs may take to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
@@ -111,15 +126,11 @@ impl Servers {
                 }
             }
         }
-        let pgbouncer = match find_pgbouncer()? {
-            Some(path) => path,
-            None => {
-                install(root, "PgBouncer", "pgbouncer", PGBOUNCER)?;
-                find_pgbouncer()?.ok_or("Debian's package pgbouncer has no program `pgbouncer`")?
-            }
-        };
-        eprintln!("PgBouncer: {}", pgbouncer.display());
-        servers.environment.push((PGBOUNCER, pgbouncer.into()));
+        for program in &PROGRAMS {
+            let path = program.found_or_installed(root)?;
+            eprintln!("{}: {}", program.name, path.display());
+            servers.environment.push((program.variable, path.into()));
+        }
         Ok(servers)
     }
 
@@ -142,8 +153,10 @@ pub(crate) fn report() -> Result<String, String> {
         };
         lines.push(format!("{:<11} {text}", server.name));
     }
-    let text = find_pgbouncer()?.map_or_else(|| missing("pgbouncer"), |path| path.display().to_string());
-    lines.push(format!("{:<11} {text}", "PgBouncer"));
+    for program in &PROGRAMS {
+        let text = program.find()?.map_or_else(|| missing(program.package), |path| path.display().to_string());
+        lines.push(format!("{:<11} {text}", program.name));
+    }
     Ok(lines.join("\n"))
 }
 
@@ -255,14 +268,25 @@ fn place_of(url: &str, port: u16) -> String {
 
 // === Programs ===
 
-fn find_pgbouncer() -> Result<Option<PathBuf>, String> {
-    match env::var_os(PGBOUNCER).filter(|path| !path.is_empty()).map(PathBuf::from) {
-        Some(named) if named.is_file() => Ok(Some(named)),
-        Some(named) => Err(format!(
-            "PgBouncer: {PGBOUNCER} names {}, which is no file; correct it, or unset it to let xtask find or install one",
-            named.display()
-        )),
-        None => Ok(in_path("pgbouncer")),
+impl Program {
+    fn find(&self) -> Result<Option<PathBuf>, String> {
+        let Self { name, variable, .. } = self;
+        match env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from) {
+            Some(named) if named.is_file() => Ok(Some(named)),
+            Some(named) => Err(format!(
+                "{name}: {variable} names {}, which is no file; correct it, or unset it to let xtask find or install one",
+                named.display()
+            )),
+            None => Ok(in_path(self.program)),
+        }
+    }
+
+    fn found_or_installed(&self, root: &Path) -> Result<PathBuf, String> {
+        if let Some(path) = self.find()? {
+            return Ok(path);
+        }
+        install(root, self.name, self.package, self.variable)?;
+        self.find()?.ok_or_else(|| format!("Debian's package {} has no program `{}`", self.package, self.program))
     }
 }
 

@@ -79,6 +79,13 @@ impl ClockLayer {
         Self(self.0.with_shutdown(shutdown))
     }
 
+    /// Tells callers inside the trust boundary where the time went, in the `server-timing` field: see
+    /// [`IngressLayer::server_timing`].
+    #[must_use]
+    pub fn server_timing(self) -> Self {
+        Self(self.0.server_timing())
+    }
+
     /// Where the events of what arrives here go; the global observer unless said otherwise.
     #[must_use]
     pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {

@@ -15,6 +15,7 @@
 //! | [`idempotency`] | at most one run for a key: the record's state machine, the key, what a repeat is told |
 //! | [`retry`] | whether, when and how often a failed call is tried again |
 //! | [`ledger`] | where the budget went |
+//! | [`readiness`] | whether a process should be sent work, and what proves that a spent budget is refused |
 //! | [`statement`] | one statement on a database server: its bound there, its cancel, what is known after its end |
 
 pub mod effect;
@@ -24,6 +25,7 @@ pub mod idempotency;
 pub mod ingress;
 pub mod ledger;
 pub mod name;
+pub mod readiness;
 pub mod retry;
 pub mod statement;
 pub mod time;

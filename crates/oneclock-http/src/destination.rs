@@ -24,6 +24,7 @@ use crate::error::{CallError, CallFailed};
 use crate::fields::Fields;
 use crate::names;
 use crate::retry::judge;
+use crate::timing;
 
 /// Something we call. Cheap to clone. It holds limits, not deadlines: those are made per call (contract C5).
 ///
@@ -212,10 +213,14 @@ impl Destination {
             Trust::Outside => {
                 head.headers.remove(names::REASON);
                 judge::strip_answer(&mut head.headers);
+                timing::take_out(&mut head.headers);
             }
             Trust::Inside => {
                 if let Some(attempts) = judge::gave_up_below(&head.headers) {
                     call.operation().set_gave_up_after(attempts); // so that our own caller does not try again either
+                }
+                if let Some(account) = timing::heard(&head.headers) {
+                    call.tell_below(account);
                 }
             }
         }

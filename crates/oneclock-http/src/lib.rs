@@ -22,6 +22,7 @@ mod problem;
 mod protocol;
 mod retry;
 mod serve;
+mod timing;
 mod upload;
 
 pub use arrival::Arrival;

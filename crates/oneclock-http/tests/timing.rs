@@ -33,7 +33,11 @@ fn layer(name: &'static str, trust: Trust) -> IngressLayer {
 }
 
 /// The head of the answer of a handler under this layer, in memory.
-async fn head<F>(layer: IngressLayer, content_type: Option<&str>, handler: impl Fn() -> F + Clone) -> http::response::Parts
+async fn head<F>(
+    layer: IngressLayer,
+    content_type: Option<&str>,
+    handler: impl Fn() -> F + Clone,
+) -> http::response::Parts
 where
     F: Future<Output = Response<Full<Bytes>>>,
 {
@@ -77,10 +81,7 @@ async fn a_trusted_caller_is_told_where_the_time_went_if_the_layer_tells() {
     );
     let late = head(layer("stock", Trust::Inside).server_timing(), None, stalls).await;
     assert_eq!(late.status, StatusCode::GATEWAY_TIMEOUT);
-    assert_eq!(
-        timings(&late.headers),
-        ["oneclock;desc=stock;dur=800, turn;dur=180, unaccounted;dur=620, left;dur=0"]
-    );
+    assert_eq!(timings(&late.headers), ["oneclock;desc=stock;dur=800, turn;dur=180, unaccounted;dur=620, left;dur=0"]);
     let rpc = head(layer("stock", Trust::Inside).server_timing(), Some("application/grpc"), stalls).await;
     assert_eq!((rpc.status, rpc.headers["grpc-status"].as_bytes()), (StatusCode::OK, &b"4"[..]));
     assert_eq!(timings(&rpc.headers), timings(&late.headers));
@@ -99,8 +100,12 @@ async fn an_outsider_is_told_nothing_also_nothing_that_was_copied() {
 }
 
 /// A parent and its child over real sockets: what the child told stands in the parent's event, ledger and error.
-async fn parent_and_child(destination: Trust, child: IngressLayer, path: &'static str) -> (Vec<Option<Account>>, String, Vec<String>) {
-    let handler = |path: axum::http::Uri| async move {
+async fn parent_and_child(
+    destination: Trust,
+    child: IngressLayer,
+    path: &'static str,
+) -> (Vec<Option<Account>>, String, Vec<String>) {
+    let handler = |path: http::Uri| async move {
         let op = Operation::current().unwrap();
         drop(op.spend("rows", Stage::Work));
         if path.path() == "/stalls" {

@@ -97,7 +97,7 @@ metrics! {
     RAN_ON = Counter "work_completed_after_caller_cancelled_total" ["operation", "layer"]
         "Work that went on after its operation had ended, and is over now.";
     RAN_ON_SECONDS = Counter "work_completed_after_caller_cancelled_seconds_total" ["operation", "layer"]
-        "For how long such work went on after the end.";
+        "For how long such work went on after the end, in whole seconds of the sum.";
     DETACHED = Counter "detached_total" ["operation"]
         "Operations that were begun to outlive their parent, by the parent.";
     PANICKED = Counter "panicked_total" ["operation"]
@@ -105,6 +105,10 @@ metrics! {
     KEYED = Counter "idempotency_outcomes_total" ["route", "outcome"]
         "What became of requests with an idempotency key, and of their records.";
 }
+
+/// Labels whose values are names that code makes up: past a metric's limit they become [`OVERFLOW`]. All others have the
+/// few values of an enum.
+pub const UNBOUNDED: &[&str] = &["operation", "route", "dependency"];
 
 /// The value of a label once a metric has as many series as it may.
 pub const OVERFLOW: &str = "overflow";

@@ -373,9 +373,9 @@ impl<B> BoundedBody<B> {
         let owner = self.owner.take()?;
         self.empty(); // first, so that the guards of what produced it have closed what they opened
         let last = match &owner {
-            Owner::Response { driver, .. } => {
-                self.last_words.and_then(|words| words.frame(driver.operation(), ending, self.stream.hint(ending.bound)))
-            }
+            Owner::Response { driver, .. } => self
+                .last_words
+                .and_then(|words| words.frame(driver.operation(), ending, self.stream.hint(ending.bound))),
             Owner::Answer { .. } => None,
         };
         let cut_off = owner.cut_off(ending, self.stream.hint(ending.bound));

@@ -24,6 +24,7 @@ use crate::names;
 use crate::problem::{OF_A_STATUS, Problem};
 use crate::protocol::Protocol;
 use crate::retry::judge;
+use crate::timing;
 use crate::upload::{Upload, Waits};
 
 pin_project! {
@@ -87,6 +88,7 @@ pub(super) struct Answering {
     pub(super) asked: Option<Deadline>, // what the caller itself said, whether it was the shortest or not
     pub(super) bodiless: bool,          // a HEAD request
     pub(super) trailers: Trailers,
+    pub(super) timing: bool, // whether a trusted caller is told where the time went
 }
 
 /// Which trailers reach the caller.
@@ -129,6 +131,7 @@ where
                 asked: None,
                 bodiless: false,
                 trailers: Trailers::Lost,
+                timing: false,
             },
             answer: PhantomData,
         }
@@ -416,10 +419,12 @@ impl Answering {
         Response::from_parts(head, body)
     }
 
-    /// Tells a trusted caller if trying again would only repeat what was tried here or below (contract R9).
+    /// Tells a trusted caller if trying again would only repeat what was tried here or below (contract R9), and where the time
+    /// went, if the layer tells that.
     fn marked<A>(self, operation: &Operation, mut response: Response<A>) -> Response<A> {
         let status = response.status().as_u16();
         judge::mark_answer(response.headers_mut(), status, operation.gave_up_after(), self.trust);
+        timing::tell(response.headers_mut(), operation, self.trust, self.timing);
         response
     }
 

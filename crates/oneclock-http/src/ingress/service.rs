@@ -62,7 +62,7 @@ where
         let said = config.fields.read(request.method(), request.uri(), request.headers(), trust);
         let route = config.route.and_then(|route| route(request.extensions(), request.uri()));
         let observed = events::is_observed(config.observer.as_ref());
-        let label = route.and_then(Route::pattern).filter(|_| observed).map(|pattern| Name::from(pattern.to_owned()));
+        let label = route.and_then(Route::pattern).filter(|_| observed).map(|pattern| Name::from(Arc::<str>::from(pattern)));
         let limits = match route {
             Some(Route::Pattern(pattern)) => config.policy.limits(Some(pattern)),
             Some(Route::Method(path)) => config.policy.limits_of_method(path),
@@ -80,7 +80,8 @@ where
             _ => None,
         };
         let coverage = limits.coverage();
-        let answering = Answering { trust, protocol: said.protocol, coverage, asked, bodiless, trailers };
+        let timing = config.server_timing;
+        let answering = Answering { trust, protocol: said.protocol, coverage, asked, bodiless, trailers, timing };
         let rpc = said.protocol.is_rpc();
         let decision = limits.decide(&Arriving { reading: said.reading, rpc, trust, arrived, now, platform });
 

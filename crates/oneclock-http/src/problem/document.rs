@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};
 use oneclock_core::ledger::{EntryId, Ledger};
+use oneclock_core::wire::server_timing::Account;
 use oneclock_core::{Tick, Trust};
 use serde_json::{Map, Value, json};
 
@@ -76,7 +77,8 @@ impl Problem {
     }
 }
 
-/// A ledger as JSON: its entries with their parts, what was folded, and what no entry covers.
+/// A ledger as JSON: its entries with their parts and with what the far side told of its own (`there`), what was folded, and
+/// what no entry covers.
 pub fn ledger_json(ledger: &Ledger, until: Tick) -> Value {
     let folded: Vec<Value> = ledger
         .folded()
@@ -111,9 +113,26 @@ fn entries_json(ledger: &Ledger, part_of: Option<EntryId>, until: Tick) -> Vec<V
             if !parts.is_empty() {
                 json["parts"] = parts.into();
             }
+            if let Some(told) = ledger.told_of(id) {
+                json["there"] = account_json(told);
+            }
             json
         })
         .collect()
+}
+
+/// What the far side of an entry told of its own time.
+fn account_json(account: &Account) -> Value {
+    let entries = account.spent.iter();
+    let entries: Vec<Value> =
+        entries.map(|spent| json!({ "name": spent.name.as_str(), "took_ms": millis(spent.took) })).collect();
+    json!({
+        "operation": account.operation.as_str(),
+        "took_ms": millis(account.took),
+        "entries": entries,
+        "unaccounted_ms": millis(account.unaccounted),
+        "left_ms": millis(account.left),
+    })
 }
 
 /// Milliseconds with three decimals, which is what the clock is good for.

@@ -1,0 +1,221 @@
+//! The series of one metric: how many there may be, and what becomes of one more.
+//!
+//! Decides the bound on what a scrape can grow to. Labels whose values come from code's own enums have few values; names of
+//! operations, routes and dependencies have as many as code makes up, so a metric gets so many series and then one
+//! [`OVERFLOW`] in place of every further name. What is counted stays right in sum.
+
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use hashbrown::{Equivalent, HashMap};
+use metrics::{Counter, Histogram, Key, Label, Recorder};
+
+use super::sink::{METADATA, Sink};
+use crate::names::{Metric, OVERFLOW, UNBOUNDED};
+
+/// The values of one series' labels, in the order of [`Metric::labels`]: names first, then words.
+#[derive(Clone, Copy)]
+pub(super) struct Labels<'a> {
+    names: [&'a str; 2],
+    words: [&'static str; 3],
+}
+
+/// The same, kept.
+#[derive(Clone)]
+struct Kept {
+    names: [Arc<str>; 2],
+    words: [&'static str; 3],
+}
+
+/// All series of one metric. Looking one up takes no lock and allocates nothing; adding one copies the map, which happens as
+/// often as there are series.
+pub(super) struct Family<H> {
+    metric: &'static Metric,
+    /// Of its labels, how many are names.
+    names: usize,
+    limit: usize,
+    series: ArcSwap<HashMap<Kept, H>>,
+    adding: Mutex<()>,
+}
+
+/// What is written to: a metric of the facade.
+pub(super) trait Handle: Clone {
+    fn register(recorder: &dyn Recorder, key: &Key) -> Self;
+}
+
+/// A counter of seconds. The facade's counters are whole numbers, so the fraction waits here for the rest of its second.
+#[derive(Clone)]
+pub(super) struct Seconds {
+    counter: Counter,
+    micros: Arc<AtomicU64>,
+}
+
+// === Labels ===
+
+impl<'a> Labels<'a> {
+    pub(super) fn of<const N: usize, const W: usize>(names: [&'a str; N], words: [&'static str; W]) -> Self {
+        const { assert!(N <= 2 && W <= 3) };
+        let mut labels = Self { names: [""; 2], words: [""; 3] };
+        labels.names[..N].copy_from_slice(&names);
+        labels.words[..W].copy_from_slice(&words);
+        labels
+    }
+
+    fn overflown(self, names: usize) -> Self {
+        let mut labels = self;
+        labels.names[..names].fill(OVERFLOW);
+        labels
+    }
+}
+
+impl PartialEq for Labels<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        let all = |a: &[&str], b: &[&str]| a.iter().zip(b).all(|(a, b)| is_same(a, b));
+        all(&self.names, &other.names) && all(&self.words, &other.words)
+    }
+}
+
+impl Eq for Labels<'_> {}
+
+impl Hash for Labels<'_> {
+    fn hash<S: Hasher>(&self, state: &mut S) {
+        self.names.hash(state);
+        self.words.hash(state);
+    }
+}
+
+/// As `==`, which asks libc's `memcmp` also about nothing: that can take 80 ns, since nothing's address is one that faults.
+fn is_same(a: &str, b: &str) -> bool {
+    a.len() == b.len() && (a.is_empty() || std::ptr::eq(a, b) || a == b)
+}
+
+impl Kept {
+    fn of(labels: Labels<'_>) -> Self {
+        Self { names: labels.names.map(Arc::from), words: labels.words }
+    }
+
+    fn labels(&self) -> Labels<'_> {
+        Labels { names: [&self.names[0], &self.names[1]], words: self.words }
+    }
+}
+
+impl PartialEq for Kept {
+    fn eq(&self, other: &Self) -> bool {
+        self.labels() == other.labels()
+    }
+}
+
+impl Eq for Kept {}
+
+impl Hash for Kept {
+    fn hash<S: Hasher>(&self, state: &mut S) {
+        self.labels().hash(state); // as `Labels` hash, which ask for it
+    }
+}
+
+impl Equivalent<Kept> for Labels<'_> {
+    fn equivalent(&self, kept: &Kept) -> bool {
+        *self == kept.labels()
+    }
+}
+
+// === Family ===
+
+impl<H: Handle> Family<H> {
+    pub(super) fn new(metric: &'static Metric, limit: usize) -> Self {
+        let names = metric.labels.iter().filter(|label| UNBOUNDED.contains(label)).count();
+        Self { metric, names, limit, series: ArcSwap::default(), adding: Mutex::default() }
+    }
+
+    /// Writes to the series with these labels, or to the one that stands for all that are too many.
+    pub(super) fn write(&self, sink: &Sink, labels: Labels<'_>, write: impl Fn(&H)) {
+        let series = self.series.load();
+        if let Some(handle) = series.get(&labels) {
+            return write(handle);
+        }
+        if self.is_full(&series) {
+            let overflow = labels.overflown(self.names);
+            if let Some(handle) = series.get(&overflow) {
+                return write(handle);
+            }
+        }
+        write(&self.add(sink, labels));
+    }
+
+    fn is_full(&self, series: &HashMap<Kept, H>) -> bool {
+        series.len() >= self.limit
+    }
+
+    #[cold]
+    fn add(&self, sink: &Sink, labels: Labels<'_>) -> H {
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let series = self.series.load();
+        let labels =
+            if self.is_full(&series) && !series.contains_key(&labels) { labels.overflown(self.names) } else { labels };
+        if let Some(handle) = series.get(&labels) {
+            return handle.clone(); // added meanwhile
+        }
+        let key = self.key(labels);
+        let handle = sink.with(|recorder| H::register(recorder, &key));
+        let mut more = HashMap::clone(&series);
+        more.insert(Kept::of(labels), handle.clone());
+        self.series.store(Arc::new(more));
+        handle
+    }
+
+    fn key(&self, labels: Labels<'_>) -> Key {
+        let names = labels.names[..self.names].iter().map(|name| (*name).to_owned().into());
+        let values = names.chain(labels.words.iter().map(|word| metrics::SharedString::const_str(word)));
+        let labels: Vec<Label> =
+            self.metric.labels.iter().zip(values).map(|(label, value)| Label::new(*label, value)).collect();
+        Key::from_parts(self.metric.name, labels)
+    }
+}
+
+impl Handle for Counter {
+    fn register(recorder: &dyn Recorder, key: &Key) -> Self {
+        recorder.register_counter(key, &METADATA)
+    }
+}
+
+impl Handle for Histogram {
+    fn register(recorder: &dyn Recorder, key: &Key) -> Self {
+        recorder.register_histogram(key, &METADATA)
+    }
+}
+
+impl Handle for Seconds {
+    fn register(recorder: &dyn Recorder, key: &Key) -> Self {
+        Self { counter: recorder.register_counter(key, &METADATA), micros: Arc::default() }
+    }
+}
+
+// === Seconds ===
+
+impl Seconds {
+    /// Adds a span; the counter shows the whole seconds of the sum.
+    pub(super) fn add(&self, span: Duration) {
+        const SECOND: u64 = 1_000_000;
+        let span = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        let before = self.micros.fetch_add(span, Ordering::Relaxed);
+        self.counter.increment(before.saturating_add(span) / SECOND - before / SECOND);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::METRICS;
+
+    #[test]
+    fn names_come_before_words_and_both_fit() {
+        for metric in METRICS {
+            let names = metric.labels.iter().take_while(|label| UNBOUNDED.contains(label)).count();
+            assert!(metric.labels[names..].iter().all(|label| !UNBOUNDED.contains(label)), "{}", metric.name);
+            assert!(names <= 2 && metric.labels.len() - names <= 3, "{}", metric.name);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What a scrape can grow to: labels are bounded, samples are folded, and nothing is lost to either.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oneclock::Operation;
+use oneclock::events::{Event, Observer};
+use oneclock_core::{Name, Policy, Reason};
+use oneclock_telemetry::Metrics;
+use oneclock_telemetry::names::*;
+
+use crate::support::{Counted, Seen, ms};
+
+fn with_series(most: usize) -> Counted {
+    let (metrics, scrape) = Metrics::builder().series(most).build().unwrap();
+    Counted { metrics, scrape }
+}
+
+/// Names that a scanner, or a mistake, makes up.
+#[test]
+fn past_the_limit_there_is_one_more_series_and_no_count_is_lost() {
+    let counted = with_series(10);
+    for n in 0..300 {
+        let job = Operation::begin(format!("made-up-{n}"), ms(1_000)).observed_by(counted.observer());
+        drop(job);
+        let call = Name::from(format!("host-{n}"));
+        let event = Event::NotCalled { operation: &"job".into(), call: &call, reason: Reason::Cap };
+        counted.metrics.on(&event);
+    }
+    let seen = counted.seen();
+    for metric in [OPERATIONS, OPERATION_SECONDS, NOT_CALLED] {
+        assert_eq!(seen.series(&metric), 11, "{}", metric.name);
+        assert_eq!(seen.sum(&metric), 300.0, "{}", metric.name);
+    }
+    assert_eq!(seen.of(&OPERATIONS, &["overflow", "overflow", "none"]), 290.0);
+    assert_eq!(seen.of(&NOT_CALLED, &["overflow", "cap"]), 290.0);
+    assert_eq!(seen.of(&OPERATIONS, &["made-up-3", "none", "none"]), 1.0, "what came first keeps its own");
+}
+
+/// A series that is known goes on, however many others there were since.
+#[test]
+fn a_known_series_is_not_moved_to_the_overflow() {
+    let counted = with_series(1);
+    for name in ["a", "b", "a"] {
+        drop(counted.begin(name, ms(1_000)));
+    }
+    let seen = counted.seen();
+    assert_eq!(seen.of(&OPERATIONS, &["a", "none", "none"]), 2.0);
+    assert_eq!(seen.of(&OPERATIONS, &["overflow", "overflow", "none"]), 1.0);
+}
+
+/// Many threads, of which each adds series while the others write.
+#[test]
+fn nothing_is_counted_twice_or_lost_when_many_write() {
+    const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+    let counted = with_series(3);
+    std::thread::scope(|scope| {
+        for first in 0..8 {
+            let counted = &counted;
+            scope.spawn(move || {
+                for n in 0..2_000 {
+                    drop(counted.begin(NAMES[(first + n) % NAMES.len()], ms(1_000)));
+                }
+            });
+        }
+    });
+    let seen = counted.seen();
+    assert_eq!(seen.sum(&OPERATIONS), 16_000.0);
+    assert_eq!(seen.sum(&OPERATION_SECONDS), 16_000.0, "also those that were folded between scrapes");
+    assert_eq!(seen.series(&OPERATIONS), 4);
+}
+
+/// The exporter keeps every sample until somebody reads: 600 000 of them would be 10 MB, and those of a day all there is.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_process_that_nobody_scrapes_does_not_grow() {
+    const KIB: u64 = 1024;
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * KIB
+    };
+    let counted = Counted::new();
+    let begin = |times| (0..times).for_each(|_| drop(counted.begin("job", ms(1_000))));
+    begin(10_000);
+    let before = resident();
+    begin(600_000);
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 5_000 * KIB, "{grown} bytes");
+    assert_eq!(counted.seen().sum(&OPERATION_SECONDS), 610_000.0);
+}
+
+/// Most services have no route for what scanners ask for: that is one value, never the path.
+#[test]
+fn what_matched_no_route_is_none() {
+    let counted = Counted::new();
+    drop(counted.begin("job", ms(1_000)));
+    assert_eq!(counted.seen().of(&OPERATIONS, &["job", NONE, NONE]), 1.0);
+}
+
+/// A timeout between two standard edges: without an edge of its own, what was cut off looks like what was just in time.
+#[tokio::test(start_paused = true)]
+async fn what_was_cut_off_at_a_timeout_stands_apart_from_what_was_in_time() {
+    let policy = Policy::named("order").when_absent(ms(800)).ceiling(ms(800)).build().unwrap();
+    let (metrics, scrape) = Metrics::builder().policy(&policy).build().unwrap();
+    let (standard, standard_scrape) = Metrics::builder().build().unwrap();
+    for metrics in [metrics, standard] {
+        for takes in [790, 900] {
+            let job = Operation::begin("order", ms(800)).observed_by(Arc::new(metrics.clone()));
+            let _ = job.run(tokio::time::sleep(ms(takes))).await;
+            tokio::time::advance(Duration::from_micros(300)).await; // a timer is a little late
+            drop(job);
+        }
+    }
+    let edges = |text: String| {
+        let lines = text.lines().map(str::to_owned).collect::<Vec<_>>();
+        let prefix = format!("{}_bucket", OPERATION_SECONDS.name);
+        let lines = lines.into_iter().filter(move |line| line.starts_with(&prefix));
+        lines.filter_map(|line| line.split("le=\"").nth(1).map(|rest| rest.replace("\"}", ""))).collect::<Vec<_>>()
+    };
+    let cut = edges(scrape.render());
+    assert!(cut.contains(&"0.75 0".to_owned()) && cut.contains(&"0.8 1".to_owned()), "{cut:?}");
+    let standard = edges(standard_scrape.render());
+    assert!(!standard.iter().any(|edge| edge.starts_with("0.8 ")), "{standard:?}");
+    assert!(standard.contains(&"0.75 0".to_owned()) && standard.contains(&"1 2".to_owned()), "{standard:?}");
+}
+
+/// Names come from code, and yet a quote must not end a label.
+#[test]
+fn a_name_with_a_quote_stays_one_value() {
+    let counted = Counted::new();
+    let job = Operation::begin("a\"b\nc", ms(1_000)).observed_by(counted.observer());
+    drop(job);
+    let seen: Seen = counted.seen();
+    assert!(seen.text().contains("operation=\"a\\\"b\\nc\",route"), "{}", seen.text());
+}
