@@ -8,12 +8,14 @@ pub mod metrics;
 pub mod names;
 #[cfg(feature = "otlp")]
 pub mod otlp;
+pub mod readiness;
 pub mod ring;
 mod several;
 pub mod trace;
 
 pub use logs::Logs;
 pub use metrics::{Metrics, MetricsBuilder, MetricsError, Scrape};
+pub use readiness::Readiness;
 pub use ring::Ring;
 pub use several::Several;
 
@@ -26,3 +28,8 @@ struct MetricsGuide;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/tracing.md")]
 struct TracingGuide;
+
+/// The guide's examples, so that they compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/readiness.md")]
+struct ReadinessGuide;

@@ -49,8 +49,8 @@ metrics! {
         "Operations that are over, by why they ended; cause is `none` where the work was done.";
     ANSWERED = Counter "answered_total" ["operation", "route", "reason"]
         "Requests whose answer gave a reason of the contract's, refusals included.";
-    OPERATION_SECONDS = Histogram "operation_duration_seconds" ["operation", "route"]
-        "How long operations took, those that ended early included.";
+    OPERATION_SECONDS = Histogram "operation_duration_seconds" ["operation", "route", "cause"]
+        "How long operations took, by why they ended; a stream counts until its head.";
     BUDGET_AT_ARRIVAL = Histogram "budget_at_arrival_seconds" ["operation", "route", "bound"]
         "What was left of the time budget when a request was accepted.";
     MISSING = Counter "deadline_missing_total" ["operation", "route"]

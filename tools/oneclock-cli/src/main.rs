@@ -2,8 +2,12 @@
 //!
 //! Exit codes: 0 it ran, 1 it could not, 2 the command line was wrong, 130 it was interrupted.
 
+mod alerts;
+mod dashboard;
 mod demo;
+mod explain;
 mod idempotency;
+mod playbook;
 
 use std::process::ExitCode;
 
@@ -23,17 +27,29 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Be warned before the cascade: rules for Prometheus from a small policy, and their unit tests
+    Alerts(alerts::Arguments),
+    /// See where budgets go: a dashboard for Grafana
+    Dashboard(dashboard::Arguments),
     /// See abandoned work stop: a shop on loopback sockets, with independent timeouts and with one budget
     Demo(demo::Arguments),
+    /// See where the time of recorded traces went, and what ran on after nobody waited: OTLP, Jaeger or Zipkin JSON
+    Explain(explain::Arguments),
     /// See the idempotency records of a store, and settle those of which nobody knows what became of their run
     Idempotency(idempotency::Arguments),
+    /// Know what to do when an alert fires: the steps in their order, and how to take each back
+    Playbook(playbook::Arguments),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let ran = match arguments.command {
+        Command::Alerts(alerts) => alerts::run(&alerts),
+        Command::Dashboard(dashboard) => dashboard::run(&dashboard),
         Command::Demo(demo) => demo::run(&demo),
+        Command::Explain(explain) => explain::run(&explain),
         Command::Idempotency(idempotency) => idempotency::run(&idempotency),
+        Command::Playbook(playbook) => playbook::run(&playbook),
     };
     match ran {
         Ok(code) => code,

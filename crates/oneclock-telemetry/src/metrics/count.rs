@@ -131,7 +131,10 @@ impl Families {
         let who = of(ended.operation, ended.route);
         let cause = ended.ending.map_or(names::NONE, |ending| ending.cause.as_str());
         self.operations.count(sink, who, [cause]);
-        self.operation_seconds.sample(sink, who, [], ended.elapsed);
+        // How long a stream lasted is no latency, and its request's establishment has its own.
+        if ended.kind != Kind::Stream {
+            self.operation_seconds.sample(sink, who, [cause], ended.elapsed);
+        }
         if let Some(reason) = ended.answered {
             self.answered.count(sink, who, [reason.as_str()]);
         }

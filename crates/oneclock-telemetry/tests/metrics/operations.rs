@@ -25,7 +25,7 @@ async fn a_request_that_is_done_is_one() {
     assert_eq!(send(&counted, &[("x-remaining-ms", "80")], || async { answer() }).await, 200);
     let seen = counted.seen();
     assert_eq!(seen.of(&OPERATIONS, &["order", "/orders", "none"]), 1.0);
-    assert_eq!(seen.of(&OPERATION_SECONDS, &["order", "/orders"]), 1.0);
+    assert_eq!(seen.of(&OPERATION_SECONDS, &["order", "/orders", "none"]), 1.0);
     assert_eq!(seen.of(&BUDGET_AT_ARRIVAL, &["order", "/orders", "caller"]), 1.0);
     for metric in [OPERATIONS, OPERATION_SECONDS, BUDGET_AT_ARRIVAL] {
         assert_eq!(seen.sum(&metric), 1.0, "{}", metric.name);
@@ -61,7 +61,7 @@ async fn n1_a_handler_that_is_dropped_is_counted() {
     assert_eq!(seen.of(&OPERATIONS, &["order", "/orders", "caller_gone"]), 1.0);
     assert_eq!(seen.of(&CANCELLED, &["order", "/orders", "caller_gone", "work"]), 1.0);
     assert_eq!(seen.of(&CANCELLATIONS, &["handler"]), 1.0);
-    assert_eq!(seen.of(&OPERATION_SECONDS, &["order", "/orders"]), 1.0);
+    assert_eq!(seen.of(&OPERATION_SECONDS, &["order", "/orders", "caller_gone"]), 1.0);
     assert_eq!(seen.of(&MISSING, &["order", "/orders"]), 1.0);
     assert_eq!(seen.of(&BUDGET_AT_ARRIVAL, &["order", "/orders", "absent"]), 1.0);
     assert_eq!(seen.sum(&OPERATIONS), 1.0);

@@ -1,0 +1,126 @@
+//! What the playbook asks Prometheus.
+
+use oneclock_core::retry::Stop;
+use oneclock_core::{BoundBy, Stage};
+use oneclock_telemetry::names::{
+    BUDGET_AT_ARRIVAL, CALL_DEADLINE_EXCEEDED, CALL_SECONDS, CALLS, CANCELLATIONS, DEADLINE_EXCEEDED, DETACHED,
+    GAVE_UP, MISSING, Metric, OPERATION_SECONDS, RAN_ON, REMAINING_AT_CALL, RETRIES, ZOMBIES,
+};
+
+use crate::query::{Series, buckets, series};
+
+/// Long enough for a rate, short enough for an incident.
+const NOW: &str = "5m";
+/// Yesterday at this time.
+const BEFORE: &str = " offset 1d";
+
+fn rate(by: &str, of: &Series<'_>) -> String {
+    format!("sum by ({by}) ({})", of.rate(NOW))
+}
+
+fn quantile(rank: f64, by: &str, of: &Series<'_>, when: &str) -> String {
+    format!("histogram_quantile({rank}, sum by ({by}, le) (rate({of}[{NOW}]{when})))")
+}
+
+/// Against yesterday: above one it rose, below one it fell.
+fn against_yesterday(rank: f64, by: &str, of: &Series<'_>) -> String {
+    format!("{}\n/\n{}", quantile(rank, by, of, ""), quantile(rank, by, of, BEFORE))
+}
+
+fn of_all(part: &str, whole: &str) -> String {
+    format!("{part}\n/ ignoring (bound) group_left ()\n{whole}")
+}
+
+fn exceeded(by: &str, more: &str) -> String {
+    let part = rate(&format!("{by}, {more}"), &series(&DEADLINE_EXCEEDED));
+    of_all(&part, &rate(by, &series(&DEADLINE_EXCEEDED)))
+}
+
+const ROUTE: &str = "operation, route";
+
+pub(super) fn where_they_ran_out() -> String {
+    format!("topk(10, {})", rate("operation, route, bound, stage", &series(&DEADLINE_EXCEEDED)))
+}
+
+pub(super) fn a_dependency_is_slower() -> String {
+    against_yesterday(0.9, "dependency", &buckets(&CALL_SECONDS))
+}
+
+pub(super) fn callers_give_less() -> String {
+    let by_callers = buckets(&BUDGET_AT_ARRIVAL).with("bound", BoundBy::Caller.as_str());
+    against_yesterday(0.5, ROUTE, &by_callers)
+}
+
+pub(super) fn it_waits_before_the_work() -> String {
+    let waiting = [Stage::Queue, Stage::Pool].map(Stage::as_str);
+    let waiting = rate("dependency", &series(&CALL_DEADLINE_EXCEEDED).with_any("stage", &waiting));
+    let queued = series(&DEADLINE_EXCEEDED).with("stage", Stage::Queue.as_str());
+    format!(
+        "{waiting}\n/ {}\nor\n{}\n/ {}",
+        rate("dependency", &series(&CALL_DEADLINE_EXCEEDED)),
+        rate(ROUTE, &queued),
+        rate(ROUTE, &series(&DEADLINE_EXCEEDED)),
+    )
+}
+
+pub(super) fn retries_feed_it() -> String {
+    let calls = rate("dependency", &series(&CALLS));
+    format!("{calls}\n/\n({calls} - {})", rate("dependency", &series(&RETRIES)))
+}
+
+pub(super) fn which_bound() -> String {
+    exceeded(ROUTE, "bound")
+}
+
+pub(super) fn who_says_nothing() -> String {
+    format!("{}\n/\n{}", rate(ROUTE, &series(&MISSING)), rate(ROUTE, &series(&BUDGET_AT_ARRIVAL)))
+}
+
+pub(super) fn what_is_left_at_calls() -> String {
+    quantile(0.1, "dependency", &buckets(&REMAINING_AT_CALL), "")
+}
+
+pub(super) fn zombies() -> String {
+    format!("sum by (instance, layer) ({}) > 0", series(&ZOMBIES))
+}
+
+pub(super) fn whose_zombies() -> String {
+    format!("topk(10, {})", rate("operation, layer", &series(&RAN_ON)))
+}
+
+pub(super) fn ends_by_layer() -> String {
+    rate("layer", &series(&CANCELLATIONS))
+}
+
+pub(super) fn detached() -> String {
+    rate("operation", &series(&DETACHED))
+}
+
+pub(super) fn why_it_gave_up() -> String {
+    rate("dependency, why", &series(&GAVE_UP))
+}
+
+pub(super) fn switched_off() -> String {
+    rate("dependency", &series(&GAVE_UP).with("why", Stop::SwitchedOff.as_str()))
+}
+
+pub(super) fn share_without_an_answer() -> String {
+    let part = rate("dependency", &series(&CALL_DEADLINE_EXCEEDED));
+    format!("{part}\n/\n{}", rate("dependency", &series(&CALLS)))
+}
+
+fn over_a_day(metric: &Metric, by: &str) -> String {
+    format!("sum by ({by}, le) ({})", buckets(metric).increase("1d"))
+}
+
+pub(super) fn how_long_routes_take() -> String {
+    format!("histogram_quantile(0.99, {})", over_a_day(&OPERATION_SECONDS, ROUTE))
+}
+
+pub(super) fn how_long_calls_take() -> String {
+    format!("histogram_quantile(0.99, {})", over_a_day(&CALL_SECONDS, "dependency"))
+}
+
+pub(super) fn how_many_were_measured() -> String {
+    format!("sum by (dependency) ({})", series(&CALL_SECONDS).increase("1d"))
+}

@@ -1,0 +1,329 @@
+//! What is alerted on, and from where on: the few numbers that differ from team to team.
+//!
+//! Decides the defaults, with which an empty file is a whole policy, and what contradicts itself. Reading a value is
+//! `values`' work, saying what is wrong with a file `refused`'s. A key that nobody knows is an error: a threshold that is
+//! misspelt would otherwise be a default that nobody chose.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+mod refused;
+mod values;
+
+pub use refused::PolicyRefused;
+pub use values::{Label, Layer, Share, Span, Times};
+
+/// The policy: what `oneclock alerts` makes rules from.
+///
+/// ```
+/// let policy = oneclock_alerts::Policy::parse("timeouts: { warn: 0.5%, page: 2% }").unwrap();
+/// assert_eq!(policy.timeouts.warn.to_string(), "0.5%");
+/// assert_eq!(policy.timeouts.window.to_string(), "5m", "what is not said keeps its default");
+///
+/// let refused = oneclock_alerts::Policy::parse("timeouts:\n  wran: 2%\n").unwrap_err();
+/// assert_eq!(refused.to_string(), "2:3: there is no key `wran` here; did you mean `warn`? Known: warn, page, window, for");
+/// ```
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policy {
+    /// The labels that tell services apart: those that Prometheus adds, not ours.
+    pub by: Vec<Label>,
+    /// Only series with these labels.
+    #[serde(rename = "match")]
+    pub matching: BTreeMap<Label, String>,
+    /// Put on every alert, beside its severity.
+    pub labels: BTreeMap<Label, String>,
+    /// Where the playbook's Markdown is published: the alert's `runbook_url` is this, `#` and the entry's name.
+    pub runbook_url: Option<String>,
+    /// The least number of requests, or of calls, in a window for a ratio of them to mean anything.
+    pub minimum: u32,
+    /// Over what the usual of a route is measured.
+    pub usual: Usual,
+    /// Requests that ran out of time.
+    pub timeouts: Timeouts,
+    /// Work for nobody.
+    pub zombies: Zombies,
+    /// Further attempts.
+    pub retries: Retries,
+    /// Ends that are not passed on.
+    pub propagation: Propagation,
+    /// When limits should be measured again.
+    pub calibration: Calibration,
+    /// The share of requests that should be answered in time, and how fast the rest may be used up.
+    pub objective: Objective,
+}
+
+/// Over what the usual of a route is measured.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Usual {
+    /// How far back. Longer than any incident, or an incident becomes the usual and forgives itself.
+    pub over: Span,
+}
+
+/// Requests that ran out of time, as a share of all of them.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Timeouts {
+    /// Above this it warns.
+    pub warn: Share,
+    /// Above this it pages.
+    pub page: Share,
+    /// Over what the share is taken.
+    pub window: Span,
+    /// How long it must hold.
+    #[serde(rename = "for")]
+    pub for_: Span,
+}
+
+/// Work that goes on although its operation is over.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Zombies {
+    /// Above this share of a pool it pages.
+    pub page: Share,
+    /// How large the pool is in which each sort of work goes on, in each process. A sort that is not here is not watched:
+    /// steps that must finish go on by declaration.
+    pub pools: BTreeMap<Layer, u32>,
+    /// The least number that pages: one statement in a pool of three is no incident.
+    pub minimum: u32,
+    /// How long it must hold.
+    #[serde(rename = "for")]
+    pub for_: Span,
+}
+
+/// Further attempts.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retries {
+    /// Attempts per first attempt, above which it warns.
+    pub amplification: Times,
+    /// Over what that is taken.
+    pub window: Span,
+    /// How long it must hold.
+    #[serde(rename = "for")]
+    pub for_: Span,
+}
+
+/// Early ends that a layer below should have seen.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Propagation {
+    /// Below this share of what a layer should have seen it warns.
+    pub seen: Share,
+    /// Whether it also warns where hardly any end is seen by any layer below, a tenth of `seen`. Such a service calls around
+    /// its adapters, or it computes all the time: for one that does, this is `false`.
+    pub unmetered: bool,
+    /// The least number that it should have seen in a window.
+    pub minimum: u32,
+    /// Over what that is taken.
+    pub window: Span,
+    /// How long it must hold.
+    #[serde(rename = "for")]
+    pub for_: Span,
+}
+
+/// When limits should be measured again.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Calibration {
+    /// Above this share of requests that ran out of time.
+    pub due: Share,
+    /// The least number of requests: below 299 the 99th percentile has no upper bound that could be relied on.
+    pub minimum: u32,
+    /// Over what the share is taken.
+    pub window: Span,
+    /// How long it must hold.
+    #[serde(rename = "for")]
+    pub for_: Span,
+}
+
+/// The share of requests that should be answered in time.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Objective {
+    /// What is promised. What is left of the whole is the error budget.
+    pub in_time: Share,
+    /// What pages.
+    pub page: Vec<Burn>,
+    /// What makes a ticket.
+    pub ticket: Vec<Burn>,
+}
+
+/// A burn rate: how many times faster than allowed the error budget is used up, over two windows at once. The long one says
+/// that it is serious, the short one that it is still so.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Burn {
+    /// How many times.
+    pub times: Times,
+    /// The short window.
+    pub short: Span,
+    /// The long window.
+    pub long: Span,
+}
+
+// === Policy ===
+
+impl Policy {
+    /// Reads a policy. An empty text is the default one.
+    ///
+    /// # Errors
+    /// [`PolicyRefused`] says where and what to write instead.
+    pub fn parse(text: &str) -> Result<Self, PolicyRefused> {
+        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+            return Ok(Self::default());
+        }
+        let policy: Self = refused::read(text)?;
+        policy.check().map_err(PolicyRefused::nowhere)?;
+        Ok(policy)
+    }
+
+    /// What no part can see alone.
+    fn check(&self) -> Result<(), String> {
+        for label in self.by.iter().chain(self.labels.keys()).chain(self.matching.keys()) {
+            if OURS.contains(&label.as_str()) {
+                return Err(format!(
+                    "{label} is a label that the rules use themselves: take it out of `by`, `match` and `labels`"
+                ));
+            }
+        }
+        let minimums = [
+            ("minimum", self.minimum),
+            ("zombies.minimum", self.zombies.minimum),
+            ("propagation.minimum", self.propagation.minimum),
+            ("calibration.minimum", self.calibration.minimum),
+        ];
+        if let Some((key, _)) = minimums.iter().find(|(_, minimum)| *minimum == 0) {
+            return Err(format!("{key} is 0: a share of nothing means nothing, so write at least 1"));
+        }
+        if let Some((layer, _)) = self.zombies.pools.iter().find(|(_, size)| **size == 0) {
+            let layer = layer.as_str();
+            return Err(format!("zombies.pools.{layer} is 0: write how large the pool is, or leave it out"));
+        }
+        let Timeouts { warn, page, .. } = &self.timeouts;
+        if warn >= page {
+            return Err(format!("timeouts.warn is {warn}, and timeouts.page is {page}: it must warn before it pages"));
+        }
+        if self.retries.amplification <= Times::new(1.0) {
+            return Err(format!(
+                "retries.amplification is {}: without any retry it is 1 already, so write more than 1",
+                self.retries.amplification
+            ));
+        }
+        for (kind, burns) in [("page", &self.objective.page), ("ticket", &self.objective.ticket)] {
+            for (index, burn) in burns.iter().enumerate() {
+                self.objective.check(burn).map_err(|why| format!("objective.{kind}, window {}: {why}", index + 1))?;
+            }
+        }
+        let burns = self.objective.page.iter().chain(&self.objective.ticket);
+        let shortest = burns.map(|burn| burn.short).chain([self.calibration.window]).min();
+        if let Some(shortest) = shortest.filter(|shortest| *shortest < self.timeouts.window) {
+            return Err(format!(
+                "timeouts.window is {}, and a window of {shortest} is shorter: longer windows are made of those of \
+                 timeouts.window, so make that the shortest",
+                self.timeouts.window
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Objective {
+    fn check(&self, burn: &Burn) -> Result<(), String> {
+        let Burn { times, short, long } = burn;
+        if short >= long {
+            return Err(format!("short is {short}, and long is {long}: write a short window that is shorter"));
+        }
+        let above = times.of(self.in_time.rest());
+        if above >= 1.0 {
+            return Err(format!(
+                "{times} times the error budget of in_time {} is more than all requests, so it would never fire: write \
+                 fewer times",
+                self.in_time
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Labels that the rules put there or sum by.
+const OURS: &[&str] = &["operation", "route", "dependency", "layer", "instance", "le", "severity", "alertname"];
+
+// === Defaults ===
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            by: vec![Label::job()],
+            matching: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            runbook_url: None,
+            minimum: 100,
+            usual: Usual::default(),
+            timeouts: Timeouts::default(),
+            zombies: Zombies::default(),
+            retries: Retries::default(),
+            propagation: Propagation::default(),
+            calibration: Calibration::default(),
+            objective: Objective::default(),
+        }
+    }
+}
+
+impl Default for Usual {
+    fn default() -> Self {
+        Self { over: Span::days(1) }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { warn: Share::percent(1.0), page: Share::percent(5.0), window: Span::minutes(5), for_: Span::minutes(5) }
+    }
+}
+
+impl Default for Zombies {
+    fn default() -> Self {
+        // What the pools of our adapters have unless they are told otherwise.
+        let pools = BTreeMap::from([(Layer::Statement, 10), (Layer::Blocking, 10)]);
+        Self { page: Share::percent(20.0), pools, minimum: 2, for_: Span::minutes(5) }
+    }
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        Self { amplification: Times::new(1.2), window: Span::minutes(5), for_: Span::minutes(5) }
+    }
+}
+
+impl Default for Propagation {
+    fn default() -> Self {
+        Self {
+            seen: Share::percent(10.0),
+            unmetered: true,
+            minimum: 20,
+            window: Span::minutes(15),
+            for_: Span::minutes(5),
+        }
+    }
+}
+
+impl Default for Calibration {
+    fn default() -> Self {
+        Self { due: Share::percent(0.5), minimum: 299, window: Span::days(1), for_: Span::hours(1) }
+    }
+}
+
+impl Default for Objective {
+    /// The windows that Sloth and the site reliability workbook use.
+    fn default() -> Self {
+        let burn = |times, short, long| Burn { times: Times::new(times), short, long };
+        Self {
+            in_time: Share::percent(99.5),
+            page: vec![burn(14.4, Span::minutes(5), Span::hours(1)), burn(6.0, Span::minutes(30), Span::hours(6))],
+            ticket: vec![burn(3.0, Span::hours(2), Span::days(1)), burn(1.0, Span::hours(6), Span::days(3))],
+        }
+    }
+}

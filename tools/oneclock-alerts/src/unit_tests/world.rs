@@ -1,0 +1,342 @@
+//! A service as Prometheus would see it: what comes in, what runs out of time, what goes on, step by step.
+//!
+//! Decides the series, and, from the same figures, which alerts should fire on them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use oneclock_core::{BoundBy, Cause, Reason, Stage};
+use oneclock_telemetry::names::{
+    ANSWERED, BUDGET_AT_ARRIVAL, CALL_SECONDS, CALLS, CANCELLATIONS, DEADLINE_EXCEEDED, EXPIRED, Metric, NONE,
+    OPERATION_SECONDS, RETRIES, ZOMBIES,
+};
+
+use super::{InputSeries, Millis};
+use crate::policy::{Burn, Layer, Policy, Span};
+use crate::rules::Alert;
+
+/// A stretch of time in which everything goes on evenly.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Phase {
+    pub(super) steps: u64,
+    /// Requests in each step.
+    pub(super) requests: f64,
+    /// The part of them that runs out of time.
+    pub(super) late: f64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct World<'a> {
+    policy: &'a Policy,
+    pub(super) phases: Vec<Phase>,
+    /// What had made the deadline of those that run out of time, and how long it was.
+    pub(super) bound: BoundBy,
+    pub(super) late_budget: f64,
+    /// Whether handlers notice before their own deadline, so that their operations end well.
+    pub(super) says_so: bool,
+    /// Whether as many came too late, and were refused.
+    pub(super) refused: bool,
+    /// Whether as many streams reached their total limit.
+    pub(super) streams: bool,
+    /// Attempts per first attempt; there is one call for each request.
+    pub(super) attempts: f64,
+    pub(super) zombies: Option<(Layer, u32)>,
+    /// Early ends that handlers see in each step, the part of them that the database sees, and the part of the time that is
+    /// spent there.
+    pub(super) ends: f64,
+    pub(super) seen: f64,
+    /// The part of them that a service sees that is called as well.
+    pub(super) seen_elsewhere: f64,
+    pub(super) share: f64,
+}
+
+/// How many of something there are in each step of a phase.
+type Count<'a> = &'a dyn Fn(&Phase) -> f64;
+
+/// What requests usually take, in seconds, and two budgets: one in which that fits, and one in which it does not.
+const USUAL: f64 = 0.05;
+const LONG: f64 = 0.8;
+pub(super) const SHORT: f64 = 0.005;
+/// Edges between these.
+const EDGES: &[(f64, &str)] = &[(0.01, "0.01"), (0.1, "0.1"), (1.0, "1"), (f64::INFINITY, "+Inf")];
+
+/// Further above a threshold than rounding.
+const ABOVE: f64 = 1.37;
+
+impl<'a> World<'a> {
+    pub(super) fn healthy(policy: &'a Policy) -> Self {
+        let mut world = Self {
+            policy,
+            phases: Vec::new(),
+            bound: BoundBy::Caller,
+            late_budget: LONG,
+            says_so: false,
+            refused: false,
+            streams: false,
+            attempts: 1.0,
+            zombies: None,
+            ends: 0.0,
+            seen: 1.0,
+            seen_elsewhere: 0.0,
+            share: 1.0,
+        };
+        // Twice as many as are needed, in the shortest window and in all the time together.
+        let steps = world.whole();
+        let of_window = |minimum: u32, window: Span| f64::from(minimum) / world.steps_in(window);
+        let least = [
+            of_window(policy.minimum, policy.timeouts.window),
+            of_window(policy.minimum, policy.retries.window),
+            f64::from(policy.calibration.minimum.max(policy.minimum)) / steps as f64,
+        ];
+        let requests = 2.0 * least.into_iter().fold(0.0, f64::max);
+        let late = world.thresholds().into_iter().fold(1.0, f64::min) / 2.0;
+        world.phases = vec![Phase { steps, requests, late }];
+        world
+    }
+
+    // --- the time ---
+
+    /// A fifth of the window in which most is asked: enough for a rate.
+    pub(super) fn step(&self) -> Millis {
+        let shortest = self.policy.timeouts.window.min(self.policy.retries.window).min(self.policy.propagation.window);
+        Millis((shortest.duration().as_millis() as u64 / 5).max(1))
+    }
+
+    fn steps_in(&self, span: Span) -> f64 {
+        span.duration().as_millis() as f64 / self.step().0 as f64
+    }
+
+    pub(super) fn steps(&self) -> u64 {
+        self.phases.iter().map(|phase| phase.steps).sum()
+    }
+
+    pub(super) fn end(&self) -> Millis {
+        Millis(self.steps() * self.step().0)
+    }
+
+    /// Three times what the slowest alert waits for: so each third of it is enough, to fire and to stop.
+    fn whole(&self) -> u64 {
+        let Policy { timeouts, zombies, retries, propagation, calibration, objective, .. } = self.policy;
+        let shortest = objective.page.iter().map(|burn| burn.short).max();
+        let waits = [timeouts.for_, zombies.for_, retries.for_, propagation.for_, calibration.for_];
+        let wait = waits.into_iter().chain(shortest).map(|span| self.steps_in(span)).fold(0.0, f64::max);
+        let windows = [timeouts.window, retries.window, propagation.window];
+        let window = windows.into_iter().map(|span| self.steps_in(span)).fold(0.0, f64::max);
+        3 * (wait + 2.0 * window + 5.0).ceil() as u64
+    }
+
+    // --- changes ---
+
+    /// So many run out of time, or a little more.
+    pub(super) fn late(&mut self, threshold: f64) {
+        let mut late = if threshold < 0.5 { threshold * ABOVE } else { threshold };
+        while self.thresholds().iter().any(|other| (late / other - 1.0).abs() < 0.02) {
+            late *= 1.05; // so near that rounding would decide
+        }
+        self.phases.iter_mut().for_each(|phase| phase.late = late.min(1.0));
+    }
+
+    /// Fewer requests, in all the time, than the least minimum.
+    pub(super) fn sparse(&mut self) {
+        let least = self.policy.minimum.min(self.policy.calibration.minimum);
+        let steps = self.steps() as f64;
+        self.phases.iter_mut().for_each(|phase| phase.requests = 0.4 * f64::from(least) / steps);
+    }
+
+    pub(super) fn attempts_above(&self) -> f64 {
+        self.policy.retries.amplification.of_one() * ABOVE
+    }
+
+    pub(super) fn enough_ends(&self) -> f64 {
+        2.0 * f64::from(self.policy.propagation.minimum) / self.steps_in(self.policy.propagation.window)
+    }
+
+    // --- what should fire ---
+
+    fn thresholds(&self) -> Vec<f64> {
+        let Policy { timeouts, calibration, objective, .. } = self.policy;
+        let burns = objective.page.iter().chain(&objective.ticket).map(|burn| burn.times.of(objective.in_time.rest()));
+        let shares = [timeouts.warn, timeouts.page, calibration.due].map(|share| share.fraction());
+        burns.chain(shares).collect()
+    }
+
+    /// The share that ran out of time in the last `window`, and how many requests there were.
+    fn over(&self, window: Span) -> (f64, f64) {
+        let mut wanted = self.steps_in(window);
+        let (mut late, mut all) = (0.0, 0.0);
+        for phase in self.phases.iter().rev() {
+            let steps = wanted.min(phase.steps as f64);
+            all += steps * phase.requests;
+            late += steps * phase.requests * phase.late;
+            wanted -= steps;
+        }
+        if self.bound == BoundBy::Caller && self.late_budget < USUAL {
+            (0.0, all - late) // nobody's fault
+        } else {
+            (late / all, all)
+        }
+    }
+
+    pub(super) fn fires(&self) -> BTreeSet<Alert> {
+        let Policy { timeouts, zombies, retries, propagation, calibration, objective, .. } = self.policy;
+        let mut fires = BTreeSet::new();
+        let mut when = |holds: bool, alert: Alert| {
+            if holds {
+                fires.insert(alert);
+            }
+        };
+        let minimum = f64::from(self.policy.minimum);
+        let above = |share: f64, window: Span, minimum: f64| {
+            let (late, all) = self.over(window);
+            late > share && all >= minimum
+        };
+        when(above(timeouts.warn.fraction(), timeouts.window, minimum), Alert::Timeouts);
+        when(above(timeouts.page.fraction(), timeouts.window, minimum), Alert::TimeoutsHigh);
+        let due = calibration.due.fraction();
+        when(above(due, calibration.window, f64::from(calibration.minimum)), Alert::CalibrationDue);
+        let burns = |burns: &[Burn]| {
+            burns.iter().any(|burn| {
+                let share = burn.times.of(objective.in_time.rest());
+                above(share, burn.long, minimum) && above(share, burn.short, 0.0)
+            })
+        };
+        when(burns(&objective.page), Alert::ErrorBudgetFast);
+        when(burns(&objective.ticket), Alert::ErrorBudgetSlow);
+        if let Some((layer, count)) = self.zombies
+            && let Some(size) = zombies.pools.get(&layer)
+        {
+            let share = f64::from(count) / f64::from(*size);
+            when(share > zombies.page.fraction() && count >= zombies.minimum, Alert::Zombies);
+        }
+        let calls = self.phases.last().map_or(0.0, |phase| phase.requests) * self.steps_in(retries.window);
+        when(self.attempts > retries.amplification.of_one() && calls >= minimum, Alert::Amplification);
+        let expected = self.ends * self.share * self.steps_in(propagation.window);
+        let told = self.seen / self.share >= propagation.seen.fraction();
+        when(expected >= f64::from(propagation.minimum) && !told, Alert::EndsNotPassedOn);
+        let at_all = self.seen + self.seen_elsewhere >= propagation.seen.tenth() || self.attempts == 0.0;
+        let ends = self.ends * self.steps_in(propagation.window);
+        when(propagation.unmetered && ends >= f64::from(propagation.minimum) && !at_all, Alert::EndsNotPassedOn);
+        fires
+    }
+
+    // --- the series ---
+
+    pub(super) fn series(&self) -> Vec<InputSeries> {
+        let mut series = Vec::new();
+        let each = |of: &dyn Fn(&Phase) -> f64| self.counter(of);
+        let mut put = |selector: String, values: String| series.push(InputSeries { series: selector, values });
+
+        let route = [("operation", "order"), ("route", "/orders")];
+        let late_bound = self.bound.as_str();
+        let in_time: Count<'_> = &|phase| phase.requests * (1.0 - phase.late);
+        let late: Count<'_> = &|phase| phase.requests * phase.late;
+
+        // Those in time have the long budget of a caller, and take what is usual. Those that are late take what they had.
+        let mut budgets = BTreeMap::new();
+        for (of, bound, budget) in [(in_time, BoundBy::Caller.as_str(), LONG), (late, late_bound, self.late_budget)] {
+            budgets.entry(bound).or_insert_with(Vec::new).push((of, budget));
+        }
+        for (bound, of) in budgets {
+            let labels = [&route[..], &[("bound", bound)]].concat();
+            self.histogram(&BUDGET_AT_ARRIVAL, &labels, &of, &mut put);
+        }
+        let took = self.late_budget * 1.01;
+        if OPERATION_SECONDS.labels.contains(&"cause") {
+            let deadline = Cause::Deadline.as_str();
+            for (of, cause, seconds) in [(in_time, NONE, USUAL), (late, deadline, took)] {
+                self.histogram(
+                    &OPERATION_SECONDS,
+                    &[&route[..], &[("cause", cause)]].concat(),
+                    &[(of, seconds)],
+                    &mut put,
+                );
+            }
+        } else {
+            self.histogram(&OPERATION_SECONDS, &route, &[(in_time, USUAL), (late, took)], &mut put);
+        }
+
+        if !self.says_so {
+            let labels = [&route[..], &[("bound", late_bound), ("stage", Stage::Wait.as_str())]].concat();
+            put(self.selector(&DEADLINE_EXCEEDED, "", &labels), each(late));
+        }
+        let labels = [&route[..], &[("reason", Reason::Deadline.as_str())]].concat();
+        put(self.selector(&ANSWERED, "", &labels), each(late));
+
+        if self.streams {
+            let own = [("bound", BoundBy::Cap.as_str()), ("stage", Stage::Body.as_str())];
+            put(self.selector(&DEADLINE_EXCEEDED, "", &[&route[..], &own].concat()), each(&|phase| phase.requests));
+        }
+        if self.refused {
+            let all: Count<'_> = &|phase| phase.requests;
+            for reason in [Reason::ExpiredBeforeStart, Reason::InsufficientBudget] {
+                put(self.selector(&ANSWERED, "", &[&route[..], &[("reason", reason.as_str())]].concat()), each(all));
+            }
+            let labels = [&route[..], &[("stage", Stage::Arrival.as_str())]].concat();
+            put(self.selector(&EXPIRED, "", &labels), each(all));
+        }
+
+        let database = [("dependency", "stock"), ("layer", "database")];
+        let calls = [&database[..], &[("outcome", "applied")]].concat();
+        put(self.selector(&CALLS, "", &calls), each(&|phase| phase.requests * self.attempts));
+        let retries = [("dependency", "stock"), ("kind", "retry")];
+        put(self.selector(&RETRIES, "", &retries), each(&|phase| phase.requests * (self.attempts - 1.0).max(0.0)));
+        let in_operations = |phase: &Phase| phase.requests * ((1.0 - phase.late) * USUAL + phase.late * took);
+        put(self.selector(&CALL_SECONDS, "_sum", &database), each(&|phase| in_operations(phase) * self.share));
+        put(self.selector(&CANCELLATIONS, "", &[("layer", "handler")]), each(&|_| self.ends));
+        if self.seen > 0.0 {
+            put(self.selector(&CANCELLATIONS, "", &[("layer", "database")]), each(&|_| self.ends * self.seen));
+        }
+        if self.seen_elsewhere > 0.0 {
+            let seen = each(&|_| self.ends * self.seen_elsewhere);
+            put(self.selector(&CANCELLATIONS, "", &[("layer", "service")]), seen);
+        }
+        if let Some((layer, count)) = self.zombies {
+            let values = format!("{count}+0x{}", self.steps());
+            put(self.selector(&ZOMBIES, "", &[("layer", layer.as_str())]), values);
+        }
+        series
+    }
+
+    fn histogram(
+        &self,
+        metric: &Metric,
+        labels: &[(&str, &str)],
+        of: &[(Count<'_>, f64)],
+        put: &mut impl FnMut(String, String),
+    ) {
+        let up_to = |edge: f64| {
+            self.counter(&|phase| {
+                let counts = of.iter().filter(|(_, value)| *value <= edge).map(|(count, _)| count(phase));
+                counts.fold(0.0, |sum, count| sum + count) // the sum of none would be -0, which is no value there
+            })
+        };
+        for (edge, le) in EDGES {
+            put(self.selector(metric, "_bucket", &[labels, &[("le", le)]].concat()), up_to(*edge));
+        }
+        put(self.selector(metric, "_count", labels), up_to(f64::INFINITY));
+        let sum = self.counter(&|phase| of.iter().map(|(count, value)| count(phase) * value).sum());
+        put(self.selector(metric, "_sum", labels), sum);
+    }
+
+    /// `0+6x90`: from nothing, six more in each of ninety steps.
+    fn counter(&self, of: &dyn Fn(&Phase) -> f64) -> String {
+        let mut value = 0.0;
+        let mut values = Vec::new();
+        for (index, phase) in self.phases.iter().enumerate() {
+            let more = of(phase);
+            let first = if index == 0 { value } else { value + more };
+            let times = if index == 0 { phase.steps } else { phase.steps.saturating_sub(1) };
+            values.push(format!("{first}+{more}x{times}"));
+            value += more * phase.steps as f64;
+        }
+        values.join(" ")
+    }
+
+    fn selector(&self, metric: &Metric, part: &str, own: &[(&str, &str)]) -> String {
+        let mut labels = BTreeMap::from([("instance", "10.0.0.1:9464")]);
+        labels.extend(self.policy.by.iter().map(|label| (label.as_str(), "shop")));
+        labels.extend(self.policy.matching.iter().map(|(label, value)| (label.as_str(), value.as_str())));
+        labels.extend(own.iter().copied());
+        let labels: Vec<_> = labels.iter().map(|(label, value)| format!("{label}={value:?}")).collect();
+        format!("{}{part}{{{}}}", metric.name, labels.join(","))
+    }
+}
