@@ -33,6 +33,7 @@ const PLACES: &[(&str, Place)] = &[
     ("oneclock-proxy", Place::Level(7)),
     ("oneclock-audit", Place::Level(7)),
     ("oneclock-calibrate", Place::Level(7)),
+    ("oneclock-alerts", Place::Level(7)),
     ("oneclock-trace", Place::Level(7)),
     ("oneclock-lint", Place::Level(7)),
     ("oneclock-sim", Place::Level(7)),

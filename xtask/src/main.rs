@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use crate::servers::{Servers, Use};
 
+mod corpus;
 mod fuzz;
 mod interop;
 mod itself;
@@ -30,6 +31,7 @@ usage: cargo xtask COMMAND
   bench [ARG...]                      instruction and allocation counts beside peers (needs valgrind)
   interop [PART...] [-- ARG...]       with peers that nobody here wrote: gRPC, Connect, a browser, Envoy
   picture                             the README's picture and table of the demo, from its real output
+  corpus DIR                      every file of traces in copies of public repositories through `explain`; sums must hold
   soak [--requests N] [--seed S]      many requests with random cancellations; nothing may be left over
   help                                this text
 
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
     let root = root();
     let result = match command {
         // `bench --help` and `soak --help` belong to those programs.
-        "test" | "layers" | "fuzz" | "servers" | "interop"
+        "test" | "layers" | "fuzz" | "servers" | "interop" | "corpus"
             if before_command(rest).iter().any(|argument| argument == "--help") =>
         {
             print_help();
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         "interop" => interop::Plan::read(rest).and_then(|plan| interop::interop(&root, &plan)),
         "bench" => bench(&root, rest),
         "picture" => nothing(command, rest).and_then(|()| picture::draw(&root)),
+        "corpus" => folder(rest).and_then(|folder| corpus::explain_all(&root, folder)),
         "soak" => delegate(&root, &["--release", "--package", "oneclock-tests", "--bin", "soak"], rest),
         other => Err(format!("no command `{other}`; `cargo xtask help` lists them")),
     };
@@ -106,6 +109,13 @@ fn nothing(command: &str, arguments: &[String]) -> Result<(), String> {
     match arguments {
         [] => Ok(()),
         [first, ..] => Err(format!("{command}: takes no arguments, found `{first}`")),
+    }
+}
+
+fn folder(arguments: &[String]) -> Result<&Path, String> {
+    match arguments {
+        [folder] if !folder.starts_with('-') => Ok(Path::new(folder)),
+        _ => Err("corpus: takes one folder, which holds copies of repositories with traces in them".to_owned()),
     }
 }
 
