@@ -57,7 +57,6 @@ pub enum Shown {
 pub struct Check {
     sort: Sort,
     fresh_for: Duration,
-    began: Tick,
     latest: Option<Shown>,
     looked_at: Tick,       // when the latest run was over; before the first, when the check was made
     kept_at: Option<Tick>, // the last time
@@ -90,7 +89,7 @@ impl Check {
     /// A check that has not run yet. Its results count for `fresh_for`: several times what lies between two runs, so that a
     /// process that is only slow is not taken for a dead one.
     pub const fn new(sort: Sort, fresh_for: Duration, now: Tick) -> Self {
-        Self { sort, fresh_for, began: now, latest: None, looked_at: now, kept_at: None, broken: false, not_kept: 0 }
+        Self { sort, fresh_for, latest: None, looked_at: now, kept_at: None, broken: false, not_kept: 0 }
     }
 
     /// A run was over at `now`, and showed this.
@@ -154,11 +153,6 @@ impl Check {
     /// Whether it was ever shown to be kept.
     pub const fn ever_kept(&self) -> bool {
         self.kept_at.is_some()
-    }
-
-    /// When it was made.
-    pub const fn began(&self) -> Tick {
-        self.began
     }
 }
 

@@ -7,10 +7,10 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode, response};
 use oneclock_core::wire::names as wire;
-use oneclock_http::Protocol;
+use oneclock_http::{Protocol, grpc, grpc_message};
 
 use crate::body::{Body, Whole};
-use crate::{names, rpc};
+use crate::names;
 
 /// The answer of a completed run.
 ///
@@ -76,12 +76,13 @@ const IS_TRAILER: u8 = b':';
 const VERSION: u8 = 1;
 
 impl Answer {
-    /// An answer, for a probe that found out what a run did: see [`Found`](crate::Probed::Applied).
+    /// An answer, for a probe that found out what a run did: see [`Probed::Applied`](crate::Probed::Applied).
     pub fn new(status: StatusCode, body: impl Into<Bytes>) -> Self {
         Self { status, headers: Fields::new(), trailers: Fields::new(), body: Some(body.into()) }
     }
 
-    /// The answer of a unary gRPC call that went well, for a probe: this message, encoded, and status 0 behind it.
+    /// The answer of a unary gRPC call that went well, for a probe: this message, encoded, and status 0 behind it. One that is
+    /// longer than gRPC's messages can be (4 GiB) is [not kept](Self::not_kept).
     ///
     /// ```
     /// # use oneclock_idempotency::Answer;
@@ -89,9 +90,11 @@ impl Answer {
     /// assert_eq!(answer.trailers().next().unwrap().1, "0");
     /// ```
     pub fn grpc(message: &[u8]) -> Self {
-        Self::new(StatusCode::OK, rpc::framed(message))
+        let answer = grpc_message(message)
+            .map_or_else(|| Self::not_kept(StatusCode::OK), |message| Self::new(StatusCode::OK, message));
+        answer
             .header(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
-            .trailer(rpc::GRPC_STATUS, HeaderValue::from_static("0"))
+            .trailer(grpc::STATUS, HeaderValue::from_static("0"))
     }
 
     /// An answer that was given and is not known any more: it is done, and who asks again is told only that.
@@ -132,7 +135,7 @@ impl Answer {
                 || (protocol == Protocol::ConnectUnary && name.as_str().starts_with(CONNECT_TRAILER))
         };
         let lasting = |name: &HeaderName| !NEVER.contains(name) && !OF_ONE_CALL.contains(name);
-        let trailers_only = is_rpc && head.headers.contains_key(rpc::GRPC_STATUS);
+        let trailers_only = is_rpc && head.headers.contains_key(grpc::STATUS);
         Self {
             status: head.status,
             headers: fields(&head.headers, |name| if trailers_only { lasting(name) } else { listed(name) }),
@@ -180,7 +183,7 @@ impl Answer {
     /// Whether a caller that speaks `protocol` can read it. One that somebody settled by hand, in words of HTTP, says to gRPC
     /// not even that it went well.
     pub(crate) fn is_readable_in(&self, protocol: Protocol) -> bool {
-        let has_status = || self.headers().chain(self.trailers()).any(|(name, _)| *name == rpc::GRPC_STATUS);
+        let has_status = || self.headers().chain(self.trailers()).any(|(name, _)| *name == grpc::STATUS);
         protocol != Protocol::Grpc || !self.status.is_success() || has_status()
     }
 
@@ -274,7 +277,7 @@ mod tests {
     #[test]
     fn m7_of_a_call_what_says_how_it_ended_is_kept_with_its_own_metadata() {
         let own = HeaderName::from_static("shop-detail-bin");
-        let names: Vec<_> = NEVER.into_iter().chain(OF_ONE_CALL).chain([own.clone(), rpc::GRPC_STATUS]).collect();
+        let names: Vec<_> = NEVER.into_iter().chain(OF_ONE_CALL).chain([own.clone(), grpc::STATUS]).collect();
         let kept = |answer: &Answer| {
             let name = |(name, _): (&HeaderName, &HeaderValue)| name.clone();
             (answer.headers().map(name).collect::<Vec<_>>(), answer.trailers().map(name).collect::<Vec<_>>())
@@ -282,8 +285,8 @@ mod tests {
         let of = |head: &[HeaderName], trailers: &[HeaderName]| {
             kept(&Answer::of(Protocol::Grpc, &self::head(StatusCode::OK, head), &map(trailers), &[], None))
         };
-        assert_eq!(of(&[], &names), (vec![], vec![own.clone(), rpc::GRPC_STATUS]));
-        assert_eq!(of(&names, &[]), (vec![own.clone(), rpc::GRPC_STATUS], vec![]), "trailers only");
+        assert_eq!(of(&[], &names), (vec![], vec![own.clone(), grpc::STATUS]));
+        assert_eq!(of(&names, &[]), (vec![own.clone(), grpc::STATUS], vec![]), "trailers only");
         let initial = [own, header::CONTENT_TYPE, GRPC_ENCODING];
         assert_eq!(of(&initial, &[]).0, [header::CONTENT_TYPE, GRPC_ENCODING]);
     }

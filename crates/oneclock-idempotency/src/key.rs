@@ -16,6 +16,9 @@ use tower_service::Service;
 
 use crate::names;
 
+/// The methods whose requests have keys, unless said otherwise.
+pub(crate) const HAVE_KEYS: [Method; 2] = [Method::POST, Method::PATCH];
+
 /// The key of one logical operation. It cannot be cloned: an operation has one, and every attempt borrows it.
 ///
 /// In a handler below an [`Idempotency`](crate::Idempotency) layer it is the key that the request came with, **of that caller,
@@ -209,8 +212,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> S::Future {
-        let has_effect = matches!(*request.method(), Method::POST | Method::PATCH);
-        if has_effect && !request.headers().contains_key(names::KEY) {
+        if HAVE_KEYS.contains(request.method()) && !request.headers().contains_key(names::KEY) {
             IdempotencyKey::new().write(request.headers_mut());
         }
         self.0.call(request)

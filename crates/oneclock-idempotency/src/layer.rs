@@ -18,6 +18,7 @@ use tower_layer::Layer;
 
 use crate::answer;
 use crate::endpoint::{Below, FindRoute, matched_route};
+use crate::key::HAVE_KEYS;
 use crate::monitor::Monitor;
 use crate::runs::Runs;
 use crate::service::Once;
@@ -171,7 +172,7 @@ impl<St: Store> Idempotency<St> {
             horizons: Horizons::default(),
             principal: None,
             route: matched_route,
-            methods: vec![Method::POST, Method::PATCH],
+            methods: HAVE_KEYS.to_vec(),
             required: false,
             takeover: Takeover::Never,
             replays: Vec::new(),

@@ -47,6 +47,7 @@ mod axum;
 mod body;
 mod endpoint;
 mod fingerprint;
+#[cfg(feature = "history")]
 pub mod history;
 mod key;
 mod layer;

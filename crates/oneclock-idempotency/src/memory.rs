@@ -14,6 +14,9 @@ use crate::store::{Found, Kept, Settle, Settled, Store, StoreError, Which};
 /// Keeps records in this process. **Not durable**: after a restart every key is a new one, and what was done is done again.
 ///
 /// Right for tests, and where a duplicate after a crash does no harm. Cheap to clone; all clones are the same store.
+///
+/// It has no bound on how much it keeps: every key stays, with its answer, until its retention is over and somebody
+/// [reaps](Store::reap) it, so it grows with the rate of keys times the retention.
 #[derive(Clone)]
 pub struct MemoryStore(Arc<Shared>);
 
@@ -68,9 +71,10 @@ impl Default for MemoryStore {
 
 impl Store for MemoryStore {
     async fn claim(&self, scope: &Scope, asked: &Claim) -> Result<Found, StoreError> {
+        let now = self.now(); // before the lock: whoever brings a clock may read the store in it
         let mut records = self.records();
         let found = records.kept.get(scope);
-        let Claiming { write, claimed } = claim(found.map(|kept| &kept.record), records.floor, asked, self.now());
+        let Claiming { write, claimed } = claim(found.map(|kept| &kept.record), records.floor, asked, now);
         let answer = match write {
             // Nothing that a claim writes is completed.
             Some(record) => {
@@ -83,9 +87,10 @@ impl Store for MemoryStore {
     }
 
     async fn settle(&self, scope: &Scope, fence: Fence, settle: Settle) -> Result<Settled, StoreError> {
+        let now = self.now();
         let mut records = self.records();
         let Some(kept) = records.kept.get_mut(scope) else { return Ok(Settled::Absent) };
-        let stepped = kept.record.step(fence, settle.step(), self.now());
+        let stepped = kept.record.step(fence, settle.step(), now);
         if let Stepped::Done(record) = stepped {
             let answer = if let Settle::Complete(answer) = settle { Some(answer) } else { None };
             *kept = Kept { record, answer };

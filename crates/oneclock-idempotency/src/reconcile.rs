@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use oneclock::{Operation, Shutdown, clock};
 use oneclock_core::Name;
-use oneclock_core::idempotency::{Record, Scope, State};
+use oneclock_core::idempotency::{Record, Scope};
 
 use oneclock_http::BoxError;
 
@@ -245,11 +245,6 @@ impl Unresolved {
     /// The key as the handler had it: its steps have the same keys, by which the far side is asked.
     pub fn key(&self) -> IdempotencyKey {
         IdempotencyKey::of_scope(self.scope.clone())
-    }
-
-    /// Whether its run may still be at work somewhere: nobody said that it was over.
-    pub fn may_be_running(&self) -> bool {
-        matches!(self.record.state, State::Unknown(oneclock_core::idempotency::Doubt::LeaseLapsed))
     }
 }
 

@@ -5,35 +5,12 @@
 //! when it failed. What never says how it ended proves nothing. Whose end stands in the middle of a body is not judged, and
 //! gets no keys.
 
-use bytes::{BufMut as _, Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, response};
+use http::{HeaderMap, response};
 use oneclock_core::Outcome;
 use oneclock_core::effect::{Seen, outcome};
 use oneclock_core::idempotency::{self, Verdict};
-use oneclock_http::Protocol;
-
-pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-
-/// Connect's words for the statuses of gRPC, from 1 on.
-const CONNECT_CODES: [&str; 16] = [
-    "canceled",
-    "unknown",
-    "invalid_argument",
-    "deadline_exceeded",
-    "not_found",
-    "already_exists",
-    "permission_denied",
-    "resource_exhausted",
-    "failed_precondition",
-    "aborted",
-    "out_of_range",
-    "unimplemented",
-    "internal",
-    "unavailable",
-    "data_loss",
-    "unauthenticated",
-];
+use oneclock_http::{Protocol, grpc, grpc_status_of_connect};
 
 /// Whether a call in this protocol can have a key.
 pub(crate) fn has_keys(protocol: Protocol) -> bool {
@@ -53,11 +30,13 @@ pub(crate) fn verdict(
         return Verdict::Nothing;
     }
     match protocol {
-        Protocol::Grpc => match trailers.get(GRPC_STATUS).or_else(|| head.headers.get(GRPC_STATUS)) {
-            Some(status) => of_status(number(status.as_bytes())),
-            None if head.status.is_success() => Verdict::Doubtful,
-            None => of_http(), // no service of gRPC's said it
-        },
+        Protocol::Grpc => {
+            match [trailers, &head.headers].into_iter().find(|fields| fields.contains_key(grpc::STATUS)) {
+                Some(fields) => of_status(grpc::status(fields)),
+                None if head.status.is_success() => Verdict::Doubtful,
+                None => of_http(), // no service of gRPC's said it
+            }
+        }
         Protocol::ConnectUnary if !head.status.is_success() && is_json(&head.headers) => of_status(code(body)),
         _ => of_http(),
     }
@@ -74,12 +53,6 @@ fn of_status(status: Option<u8>) -> Verdict {
     }
 }
 
-/// Digits and nothing else: the parser of the language takes a sign as well.
-fn number(status: &[u8]) -> Option<u8> {
-    let digits = status.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(status).ok().filter(|_| digits)?.parse().ok()
-}
-
 fn is_json(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
 }
@@ -87,18 +60,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 /// The status in an error of Connect's.
 fn code(document: Option<&[u8]>) -> Option<u8> {
     let document: serde_json::Value = serde_json::from_slice(document?).ok()?;
-    let code = document.get("code")?.as_str()?;
-    let at = CONNECT_CODES.iter().position(|known| *known == code)?;
-    u8::try_from(at + 1).ok()
-}
-
-/// One message as gRPC frames it: no flags, its length, itself.
-pub(crate) fn framed(message: &[u8]) -> Bytes {
-    let mut framed = BytesMut::with_capacity(5 + message.len());
-    framed.put_u8(0);
-    framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
-    framed.put_slice(message);
-    framed.freeze()
+    grpc_status_of_connect(document.get("code")?.as_str()?)
 }
 
 #[cfg(test)]
@@ -108,7 +70,7 @@ mod tests {
     use oneclock_core::idempotency::Verdict::{Doubtful, Keep, Nothing};
 
     fn status(status: &str) -> HeaderMap {
-        HeaderMap::from_iter([(GRPC_STATUS, HeaderValue::from_str(status).expect("a value"))])
+        HeaderMap::from_iter([(grpc::STATUS, HeaderValue::from_str(status).expect("a value"))])
     }
 
     fn head(status: u16, headers: HeaderMap) -> response::Parts {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::request::Parts;
-use http::{Extensions, HeaderMap, Request, Response, StatusCode, response};
+use http::{Extensions, HeaderMap, Request, Response, response};
 use oneclock::events::{Event, Keyed};
 use oneclock::{Operation, Stopped};
 use oneclock_core::idempotency::{Claim, Claimed, Doubt, Fence, Record, Scope, State, Takeover, Verdict};
@@ -23,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::body::{Body, Collected, Whole, collect, whole};
 use crate::key::Incoming;
-use crate::layer::Config;
+use crate::layer::{Config, Limits};
 use crate::refuse::{self, LeftOpen};
 use crate::runs::{Place, Told};
 use crate::store::{Found, Settle, Settled, Store, StoreError};
@@ -45,6 +45,9 @@ pub(crate) struct Run<St> {
     pub(crate) original: oneshot::Sender<Response<Body>>, // for the request that began it
     pub(crate) permit: OwnedSemaphorePermit,
 }
+
+/// What a run keeps of its time to tell what became of it, when the store has taken all the rest.
+const LAST_WORD: Duration = Duration::from_millis(100);
 
 /// What the work came to.
 enum Worked {
@@ -122,9 +125,7 @@ impl<St: Store> Run<St> {
             Worked::NotBegun(problem) => (Some(problem_in(protocol, problem)), nothing, Told::Gone),
             Worked::Panicked(payload) => {
                 panic = Some(payload);
-                let status = StatusCode::INTERNAL_SERVER_ERROR;
-                let problem = Problem::with_status(status, "this service failed").typed("internal", 13);
-                doubtful(Some(problem_in(protocol, problem)), Doubt::Panicked)
+                doubtful(Some(problem_in(protocol, Problem::failed())), Doubt::Panicked)
             }
         };
         match (answer, original) {
@@ -221,16 +222,16 @@ async fn worked<St>(
 /// A claim whose answer was lost may be there all the same, and would block its key until its lease lapsed and a probe had
 /// answered. Asked again under its own owner it tells its fence, and that nothing happened under it is known here.
 async fn withdraw<St: Store>(config: &Config<St>, scope: &Scope, claim: Claim) {
-    let within = config.limits.record_within;
+    let limits = &config.limits;
     let again = Claim { takeover: Takeover::Never, ..claim };
-    let found = insist(within, || config.store.claim(scope, &again)).await;
+    let found = insist(limits, || config.store.claim(scope, &again)).await;
     if let Some(Found { claimed: Claimed::Run { fence, .. }, .. }) = found {
         let settle = match claim.takeover {
             Takeover::Never => Settle::Release,
             // It may have taken over from a run of which nothing is known.
             Takeover::DeclaredSafe => Settle::Doubt(Doubt::LeaseLapsed),
         };
-        let _ = insist(within, || config.store.settle(scope, fence, settle.clone())).await;
+        let _ = insist(limits, || config.store.settle(scope, fence, settle.clone())).await;
     }
 }
 
@@ -248,18 +249,18 @@ async fn recorded<St: Store>(
     told: Told,
     answer: impl FnOnce(Option<&Told>),
 ) {
-    let within = config.limits.record_within;
+    let limits = &config.limits;
     if let Settle::Doubt(doubt) = settle {
         config.tell(&place.called, Keyed::Unknown(doubt));
     }
-    let settled = insist(within, || config.store.settle(&place.scope, fence, settle.clone())).await;
+    let settled = insist(limits, || config.store.settle(&place.scope, fence, settle.clone())).await;
     let instead = match settled {
         Some(Settled::Done) => None,
         Some(Settled::Already | Settled::Fenced { .. } | Settled::Otherwise(_) | Settled::Absent) => {
             if !matches!(settled, Some(Settled::Already)) {
                 config.tell(&place.called, Keyed::Fenced);
             }
-            let kept = insist(within, || config.store.read(&place.scope)).await.flatten();
+            let kept = insist(limits, || config.store.read(&place.scope)).await.flatten();
             let kept = kept.map_or(Told::Unknown(Doubt::LeaseLapsed), |kept| standing(kept.record, kept.answer, &told));
             // The same as was said here, and written at the first of two tries.
             let is_ours = matches!((&kept, &told), (Told::Kept(there), Told::Kept(here)) if there == here);
@@ -269,7 +270,7 @@ async fn recorded<St: Store>(
             config.tell(&place.called, Keyed::NotRecorded);
             tracing::error!(
                 scope = %place.scope,
-                ?within,
+                within = ?limits.record_within,
                 "the store could not be told what became of a run: when its lease lapses it will count as unknown"
             );
             // Who waits is told the truth; who comes later learns that nobody knows.
@@ -285,8 +286,9 @@ async fn recorded<St: Store>(
     });
 }
 
-/// Asks until there is an answer, a little less often each time. `None` when the time is over.
-async fn insist<T, F>(within: Duration, mut ask: impl FnMut() -> F) -> Option<T>
+/// Asks until there is an answer, a little less often each time. `None` when the time is over: that of a record, and at most
+/// what the run has left, less the time to say so. The run's own end would drop it, and nobody be told.
+async fn insist<T, F>(limits: &Limits, mut ask: impl FnMut() -> F) -> Option<T>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
@@ -302,7 +304,10 @@ where
             pause = (pause * 2).min(Duration::from_millis(500));
         }
     };
-    tokio::time::timeout(within, asking).await.ok().flatten()
+    let within = limits.record_within;
+    let kept = LAST_WORD.min(within / 4);
+    let left = oneclock::remaining().map_or(within, |left| left.saturating_sub(kept));
+    tokio::time::timeout(within.min(left), asking).await.ok().flatten()
 }
 
 /// What a record says to somebody whose own word was `said`.

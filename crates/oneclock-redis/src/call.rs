@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use oneclock::events::Layer;
+use oneclock::events::Downstream;
 use oneclock::{Call, Caps, Ended, NotBegun, NotConnected, Operation, Stopped, WhyNot};
 use oneclock_core::{Cause, Ending, Name, Outcome, Stage};
 use redis::Value;
@@ -63,7 +63,7 @@ impl Shared {
     /// Begins a call with its grant.
     pub(crate) fn begin(&self, operation: &Operation, name: Name, access: Access) -> Result<Call, RedisError> {
         let ask = self.caps.ask(&name);
-        operation.grant(name).ask(ask).layer(Layer::Database).call().map_err(|not_begun| stopped(not_begun, access))
+        operation.grant(name).ask(ask).to(Downstream::Database).call().map_err(|not_begun| stopped(not_begun, access))
     }
 
     /// Waits for a place: it spends the budget, and the queue has a bound.

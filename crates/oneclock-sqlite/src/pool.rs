@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use oneclock::events::Layer;
+use oneclock::events::Downstream;
 use oneclock::{Call, Caps, Operation, Stopped, WithoutOperation};
 use oneclock_core::{Cause, Ending, Name, Stage};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -413,7 +413,7 @@ impl Shared {
     /// Begins a call and waits for a place: both spend the budget (contract D6, invariant I4).
     async fn admit(&self, operation: &Operation, name: Name) -> Result<(Call, OwnedSemaphorePermit), SqliteError> {
         let ask = self.caps.ask(&name);
-        let mut call = operation.grant(name).ask(ask).layer(Layer::Database).call().map_err(SqliteError::stopped)?;
+        let mut call = operation.grant(name).ask(ask).to(Downstream::Database).call().map_err(SqliteError::stopped)?;
         call.enter(Stage::Pool);
         if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok((call, permit)); // it overtakes nobody: a place that becomes free goes to who waits

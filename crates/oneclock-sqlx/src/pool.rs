@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use oneclock::events::Layer;
+use oneclock::events::Downstream;
 use oneclock::{Call, Caps, NotConnected, Operation, Stopped, clock};
 use oneclock_core::statement::PoolerSign;
 use oneclock_core::{Cause, Ending, Name, Stage, Tick};
@@ -234,7 +234,7 @@ impl Shared {
     /// Begins a call and waits for a place: both spend the budget (contract D6, invariant I4).
     async fn admit(&self, operation: &Operation, name: Name) -> Result<(Call, OwnedSemaphorePermit), SqlxError> {
         let ask = self.limits.caps.ask(&name);
-        let mut call = operation.grant(name).ask(ask).layer(Layer::Database).call().map_err(SqlxError::stopped)?;
+        let mut call = operation.grant(name).ask(ask).to(Downstream::Database).call().map_err(SqlxError::stopped)?;
         call.enter(Stage::Pool);
         if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok((call, permit)); // it overtakes nobody: a place that becomes free goes to who waits

@@ -71,7 +71,8 @@ metrics! {
         "Early ends as each layer saw them: handler, service, database, queue. A layer below that sees far fewer than the \
          handler is not told.";
     LATE = Counter "late_answers_total" ["operation", "route"]
-        "Answers that were complete at or after their deadline and were delivered all the same.";
+        "Results that were complete at or after their deadline and were delivered all the same: answers, and those of calls and \
+         parts.";
 
     // Calls to dependencies.
     CALLS = Counter "dependency_calls_total" ["dependency", "layer", "outcome"]

@@ -14,7 +14,7 @@ use oneclock_core::ledger::EntryId;
 use oneclock_core::wire::server_timing::Account;
 use oneclock_core::{Budget, Cause, Deadline, Ending, Name, Outcome, Stage, Tick};
 
-use crate::events::{CallBegan, Called, Event, Fields, Layer, Slot};
+use crate::events::{CallBegan, Called, Downstream, Event, Fields, Slot};
 use crate::run::{EndOf, Ended};
 use crate::{Operation, clock};
 
@@ -26,7 +26,7 @@ pub struct Call {
     budget: Budget,
     began: Tick,
     attempt: u32,
-    layer: Layer,
+    downstream: Downstream,
     remaining: Duration, // of its operation, when it began
     slot: Slot,
     below: Option<Account>,
@@ -47,11 +47,11 @@ impl Call {
         budget: Budget,
         began: Tick,
         attempt: u32,
-        layer: Layer,
+        downstream: Downstream,
     ) -> Self {
         let entry = operation.lock_ledger().open(name.clone(), Stage::Arrival, None, began);
         let remaining = operation.deadline().remaining(began);
-        let begun = CallBegan { operation: &operation, call: &name, layer, budget, remaining, attempt };
+        let begun = CallBegan { operation: &operation, call: &name, downstream, budget, remaining, attempt };
         let slot = operation.begun(&begun);
         Self {
             operation,
@@ -59,7 +59,7 @@ impl Call {
             budget,
             began,
             attempt,
-            layer,
+            downstream,
             remaining,
             slot,
             below: None,
@@ -269,7 +269,7 @@ impl Drop for Call {
         self.operation.tell(&Event::Called(&Called {
             operation: self.operation.name().clone(),
             call: self.name.clone(),
-            layer: self.layer,
+            downstream: self.downstream,
             remaining: self.remaining,
             bound: self.budget.bound,
             ending,

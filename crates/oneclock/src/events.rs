@@ -189,7 +189,7 @@ pub struct CallBegan<'a> {
     /// What it calls.
     pub call: &'a Name,
     /// What sort of thing that is.
-    pub layer: Layer,
+    pub downstream: Downstream,
     /// What it may spend.
     pub budget: Budget,
     /// What its operation has left.
@@ -207,7 +207,7 @@ pub struct Called {
     /// What it called.
     pub call: Name,
     /// What sort of thing that is.
-    pub layer: Layer,
+    pub downstream: Downstream,
     /// What its operation had left when it began; its own grant is in `bound`.
     pub remaining: Duration,
     /// What had made its deadline.
@@ -242,7 +242,7 @@ pub trait Fields {
 /// What sort of thing a call goes to. Cancels that are seen at handlers and not at databases are not passed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Layer {
+pub enum Downstream {
     /// Another service.
     #[default]
     Service,
@@ -307,7 +307,7 @@ pub enum Keyed {
     NotRecorded,
 }
 
-/// Receives events. Called from guards: it must be quick, and must not panic. Closures that take an [`Event`] are observers.
+/// Receives events. Called from guards: it must be quick. A panic of its own is logged, and the event is lost to it. Closures that take an [`Event`] are observers.
 pub trait Observer: Send + Sync + 'static {
     /// One event.
     fn on(&self, event: &Event<'_>);
@@ -361,19 +361,27 @@ static GLOBAL: OnceLock<Arc<dyn Observer>> = OnceLock::new();
 /// Sends one event to an operation's observer, or to the global one. For layers and drivers.
 pub fn send(observer: Option<&Arc<dyn Observer>>, event: &Event<'_>) {
     if let Some(observer) = observer.or_else(|| GLOBAL.get()) {
-        observer.on(event);
+        caught(|| observer.on(event));
     }
+}
+
+/// Events are sent from destructors, also while a panic unwinds: an observer that panics there would take the process down.
+fn caught<T: Default>(observe: impl FnOnce() -> T) -> T {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(observe)).unwrap_or_else(|_| {
+        tracing::error!("an observer of events panicked; the event is lost to it");
+        T::default()
+    })
 }
 
 /// Asks an operation's observer, or the global one, what to keep beside a call that begins.
 pub(crate) fn begun(observer: Option<&Arc<dyn Observer>>, call: &CallBegan<'_>) -> Slot {
-    observer.or_else(|| GLOBAL.get()).map_or_else(Slot::default, |observer| observer.begun(call))
+    observer.or_else(|| GLOBAL.get()).map_or_else(Slot::default, |observer| caught(|| observer.begun(call)))
 }
 
 /// Asks it what to send with a call.
 pub(crate) fn carry(observer: Option<&Arc<dyn Observer>>, slot: &Slot, fields: &mut dyn Fields) {
     if let Some(observer) = observer.or_else(|| GLOBAL.get()) {
-        observer.carry(slot, fields);
+        caught(|| observer.carry(slot, fields));
     }
 }
 
@@ -441,10 +449,10 @@ impl Refusal {
     }
 }
 
-// === Layer ===
+// === Downstream ===
 
-impl Layer {
-    /// The word for labels.
+impl Downstream {
+    /// The word for labels, which are called `layer`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Service => "service",

@@ -11,7 +11,7 @@ use oneclock_core::retry::Attempt;
 use oneclock_core::{Ask, Bound, Budget, Ending, Ledger, Name, Outcome, Reason, Refused, Stage, Tick};
 
 use crate::call::Call;
-use crate::events::{Event, Layer};
+use crate::events::{Downstream, Event};
 use crate::operation::Driver;
 use crate::run::Ended;
 use crate::{Operation, clock};
@@ -34,7 +34,7 @@ pub struct Grant<'a> {
     name: Name,
     ask: Ask,
     attempt: Option<Attempt>,
-    layer: Layer,
+    downstream: Downstream,
 }
 
 /// A child was not begun, because it could not have been useful. Nothing was sent.
@@ -96,7 +96,7 @@ pub enum Stopped {
 impl Operation {
     /// Asks for time for a child called `name`. See [`Grant`].
     pub fn grant(&self, name: impl Into<Name>) -> Grant<'_> {
-        Grant { operation: self, name: name.into(), ask: Ask::new(), attempt: None, layer: Layer::default() }
+        Grant { operation: self, name: name.into(), ask: Ask::new(), attempt: None, downstream: Downstream::default() }
     }
 }
 
@@ -134,8 +134,8 @@ impl<'a> Grant<'a> {
     }
 
     /// What sort of thing a call goes to; a service unless said otherwise. For drivers.
-    pub fn layer(mut self, layer: Layer) -> Self {
-        self.layer = layer;
+    pub fn to(mut self, downstream: Downstream) -> Self {
+        self.downstream = downstream;
         self
     }
 
@@ -166,7 +166,7 @@ impl<'a> Grant<'a> {
         let (budget, now) = self.decide()?;
         let before = self.attempt.map_or(0, |attempt| attempt.number.saturating_sub(1));
         let attempt = self.operation.attempt().saturating_add(before);
-        Ok(Call::begin(self.operation.clone(), self.name, budget, now, attempt, self.layer))
+        Ok(Call::begin(self.operation.clone(), self.name, budget, now, attempt, self.downstream))
     }
 
     /// Runs what `work` makes of the child operation until it is done or its time is up.

@@ -83,7 +83,7 @@ impl Retries {
         F: Future<Output = Result<T, E>>,
         E: HasOutcome,
     {
-        self.hedge_in(&self.operation(), effect, after, work).await
+        self.hedge_in(&self.operation()?, effect, after, work).await
     }
 
     /// The same, for `operation`.

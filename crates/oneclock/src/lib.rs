@@ -18,7 +18,7 @@
 //! # }
 //! ```
 
-pub mod call;
+mod call;
 mod caps;
 mod carried;
 mod chain;

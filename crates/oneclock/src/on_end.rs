@@ -19,7 +19,8 @@ use crate::{Operation, clock};
 /// work it would have ended is done. Dropped because the operation ended, it runs the hook if that was not run yet.
 ///
 /// Dropped in the middle of that work, because its [`run`](Operation::run) was dropped or by a panic, it stays behind
-/// with the operation: the hook runs if that ends early after all.
+/// with the operation: the hook runs if that ends early after all. At most 64 stay; of more the oldest runs at once, as called
+/// off, since its work was.
 #[must_use = "dropping the hook takes it away"]
 pub struct OnEnd {
     operation: Operation,
@@ -28,7 +29,13 @@ pub struct OnEnd {
 }
 
 /// A hook, until somebody takes it.
-pub(crate) struct Hook(Mutex<Option<Due>>);
+struct Hook(Mutex<Option<Due>>);
+
+/// A hook that its [`OnEnd`] left behind, and the task that waits for it.
+pub(crate) struct Left {
+    hook: Arc<Hook>,
+    waiting: AbortHandle,
+}
 
 struct Due {
     run: Box<dyn FnOnce(Ending) + Send>,
@@ -108,11 +115,21 @@ async fn wait(operation: Weak<Inner>, token: CancellationToken, deadline: Deadli
 
 impl Hook {
     /// The operation is over: it runs if that was an early end, and goes either way.
-    pub(crate) fn over(&self, ending: Option<Ending>) {
+    fn over(&self, ending: Option<Ending>) {
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let (Some(Due { run, _held }), Some(ending)) = (taken, ending) {
             run(ending);
         }
+    }
+}
+
+// === Left ===
+
+impl Left {
+    /// As [`Hook::over`].
+    pub(crate) fn over(self, ending: Option<Ending>) {
+        self.hook.over(ending);
+        self.waiting.abort();
     }
 }
 
@@ -123,7 +140,7 @@ impl Drop for OnEnd {
         let ending = self.operation.ending();
         let cut_off = CUTTING_OFF.get() || std::thread::panicking();
         if ending.is_none() && cut_off && !self.operation.is_over() {
-            self.operation.leave(Arc::clone(&self.hook));
+            self.operation.leave(Left { hook: Arc::clone(&self.hook), waiting: self.waiting.clone() });
         } else {
             self.hook.over(ending);
             self.waiting.abort();

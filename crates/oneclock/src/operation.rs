@@ -6,6 +6,7 @@
 mod driver;
 mod inner;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
@@ -18,7 +19,7 @@ use oneclock_core::{Bound, BoundBy, Budget, Cause, Deadline, Ending, Ledger, Nam
 use tokio_util::sync::CancellationToken;
 
 use crate::events::{self, CallBegan, Event, Fields, Observer, Slot};
-use crate::on_end::Hook;
+use crate::on_end::Left;
 use crate::run::{Ended, Run};
 use crate::shutdown::Shutdown;
 use crate::{clock, scope};
@@ -96,13 +97,16 @@ pub(crate) struct Inner {
     driven: bool,                          // whether a `Driver` decides when it is over
     unfinished: AtomicBool,                // whether its last `run` was dropped before its end
     panicked: AtomicBool,                  // whether a panic unwound through its work
-    left: OnceLock<Mutex<Vec<Arc<Hook>>>>, // hooks that were cut off with its work: due if it ends early
+    left: OnceLock<Mutex<VecDeque<Left>>>, // hooks that were cut off with its work: due if it ends early
     answered: OnceLock<Reason>,            // what its answer gave as its reason
     gave_up_after: AtomicU32,              // attempts that a call of it made in vain, or a hop below; 0: none did
     told_when_over: AtomicBool,            // whether somebody waits on its token, or it is over
     told: AtomicBool,                      // whether its event was sent
     slot: OnceLock<Slot>,                  // what its observer keeps beside it
 }
+
+/// How many hooks an operation keeps of work that was dropped in the middle.
+const LEFT_AT_MOST: usize = 64;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
@@ -158,19 +162,29 @@ impl Operation {
 
     /// The same operation, with its events sent to `observer`. What it begins inherits it.
     ///
-    /// Call it before the operation is cloned; later it has no effect on clones.
+    /// Call it right after [`begin`](Self::begin). Once the operation was cloned or has a hook, nothing is observed by it: that
+    /// is an error in the log.
+    ///
+    /// # Panics
+    /// Then, in debug builds.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
-        if let Some(inner) = Arc::get_mut(&mut self.0) {
+        if let Some(inner) = self.unshared("an observer") {
             inner.context.observer = Some(observer);
         }
         self
     }
 
     /// The same operation, ended when the grace of `shutdown` is over. What it begins inherits it.
+    ///
+    /// Call it right after [`begin`](Self::begin). Once the operation was cloned or has a hook, **it is not ended by this
+    /// shutdown**: that is an error in the log.
+    ///
+    /// # Panics
+    /// Then, in debug builds.
     #[must_use]
     pub fn ended_by(mut self, shutdown: &Shutdown) -> Self {
-        if let Some(inner) = Arc::get_mut(&mut self.0) {
+        if let Some(inner) = self.unshared("a shutdown") {
             inner.token = OnceLock::new();
             inner.context.shutdown = Some(shutdown.clone());
         }
@@ -486,6 +500,19 @@ impl Operation {
         self.0.end_at(cause, clock::now())
     }
 
+    /// The same, by another bound than that of its deadline: a limit of its driver's own, such as how long a stream may be quiet,
+    /// is never told as the caller's deadline. For drivers.
+    ///
+    /// ```
+    /// # use oneclock::Operation; use oneclock_core::{BoundBy, Cause}; use std::time::Duration;
+    /// let order = Operation::begin("order", Duration::from_secs(60));
+    /// assert!(order.end_by(Cause::Deadline, BoundBy::Platform));
+    /// assert_eq!(order.ending().unwrap().bound, BoundBy::Platform);
+    /// ```
+    pub fn end_by(&self, cause: Cause, bound: BoundBy) -> bool {
+        self.0.end(Ending { cause, bound, stage: self.stage(), at: clock::now() })
+    }
+
     /// Runs `future` in the scope of this operation until it is done or the operation ends, whichever comes first.
     ///
     /// The future is polled before the clock is asked, so a result that is there is delivered (contract X1). It is not
@@ -552,12 +579,31 @@ impl Operation {
         Polling { operation: &self.0, unwinding: std::thread::panicking() }
     }
 
-    /// Keeps a hook until it is over: due if it ends early.
-    pub(crate) fn leave(&self, hook: Arc<Hook>) {
-        self.0.left.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner).push(hook);
+    /// Keeps a hook until it is over: due if it ends early. Of too many the oldest is due at once: a job of hours whose steps
+    /// are dropped one after the other must not collect them.
+    pub(crate) fn leave(&self, hook: Left) {
+        let mut left = self.0.left.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        left.push_back(hook);
+        let oldest = if left.len() > LEFT_AT_MOST { left.pop_front() } else { None };
+        drop(left); // hooks are the service's code
         if let Some(ending) = self.0.life.ending() {
             self.0.run_left(Some(ending)); // it may have ended meanwhile
         }
+        if let Some(oldest) = oldest {
+            let (bound, stage, at) = (self.bound().by, self.stage(), clock::now());
+            let dropped = Ending { cause: Cause::CalledOff, bound, stage, at }; // its work was
+            oldest.over(Some(self.0.life.ending().unwrap_or(dropped)));
+        }
+    }
+
+    /// Its inside, while nobody else has any of it. Whoever builds something in later is a mistake that would be silent.
+    pub(crate) fn unshared(&mut self, built_in: &'static str) -> Option<&mut Inner> {
+        let is_alone = Arc::get_mut(&mut self.0).is_some();
+        debug_assert!(is_alone, "{built_in} comes too late for {}: it was cloned, or has a hook, already", self.name());
+        if !is_alone {
+            tracing::error!(operation = %self.name(), "{built_in} comes too late and has no effect: call it before the first clone");
+        }
+        Arc::get_mut(&mut self.0)
     }
 
     pub(crate) fn is_driven(&self) -> bool {

@@ -17,6 +17,7 @@ use std::sync::{Arc, LazyLock};
 use oneclock_core::retry::{Attempt, RetryPlan, RetryPolicy, Step, Stop, Tokens, Tried};
 use oneclock_core::{Ask, Cause, Deadline, Effect, Name, Outcome, Refused, Stage, Tick};
 
+use crate::caps::WithoutOperation;
 use crate::events::{Event, TriedAgain};
 use crate::grant::{NotBegun, WhyNot};
 use crate::operation::{Driver, Spending};
@@ -56,6 +57,8 @@ struct Shared {
     ask: Ask,
     tokens: Tokens,
     on: AtomicBool,
+    without_operation: WithoutOperation,
+    warned: AtomicBool,
     random: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
@@ -113,6 +116,8 @@ impl Retries {
             ask: Ask::new(),
             tokens: Tokens::new(),
             on: AtomicBool::new(true),
+            without_operation: WithoutOperation::default(),
+            warned: AtomicBool::new(false),
             random: Box::new(random),
         })
     }
@@ -148,7 +153,7 @@ impl Retries {
     }
 
     /// Tries `work` until it succeeds or there is no point in another attempt, for the current operation; where none is
-    /// current, for one of its own that has the cap, or 10 s (contract C6).
+    /// current, as [`WithoutOperation`] says (contract C6).
     ///
     /// Each attempt is a part of the operation: one entry in its ledger, one event at its end, and the current operation
     /// while its future is polled. It is cut off at its own limit (R3), and everything below it with it. So read an answer to
@@ -165,7 +170,7 @@ impl Retries {
         F: Future<Output = Result<T, E>>,
         E: HasOutcome,
     {
-        self.run_in(&self.operation(), effect, work).await
+        self.run_in(&self.operation()?, effect, work).await
     }
 
     /// The same, for `operation`.
@@ -272,11 +277,19 @@ impl Retries {
         Some(Stop::Ended { cause: ending.cause })
     }
 
-    pub(crate) fn operation(&self) -> Operation {
-        const NO_OPERATION: Name = Name::literal("(no operation)");
-        const AT_MOST: std::time::Duration = std::time::Duration::from_secs(10);
-        let cap = self.0.ask.cap_value().unwrap_or(AT_MOST);
-        Operation::current().unwrap_or_else(|| Operation::begin(NO_OPERATION, cap))
+    /// The current operation, else one of the call's own, or none (contract C6).
+    pub(crate) fn operation<E>(&self) -> Result<Operation, GaveUp<E>> {
+        if let Some(operation) = Operation::current() {
+            return Ok(operation);
+        }
+        let Shared { name, ask, without_operation, warned, .. } = &*self.0;
+        without_operation.operation(name, ask.cap_value(), warned).map_err(|not_begun| GaveUp {
+            operation: not_begun.operation.clone(),
+            call: name.clone(),
+            attempts: 0,
+            why: Stop::Ended { cause: Cause::CalledOff },
+            last: AttemptFailed::stopped(not_begun),
+        })
     }
 
     pub(crate) fn ask(&self) -> Ask {
@@ -356,6 +369,13 @@ impl RetriesBuilder {
     /// useful for one attempt.
     pub fn ask(mut self, ask: Ask) -> Self {
         self.0.ask = ask;
+        self
+    }
+
+    /// What becomes of a call outside of any operation: unless said otherwise it has the cap, or
+    /// [`DEFAULT_CAP`](crate::DEFAULT_CAP), and the log says so once (contract C6).
+    pub fn without_operation(mut self, without: WithoutOperation) -> Self {
+        self.0.without_operation = without;
         self
     }
 

@@ -3,8 +3,6 @@
 //! Decides with two marks and counts of looks, so that readiness does not flutter, and below a guard: while too few others are
 //! ready it never does, since then this process is better than none.
 
-use std::time::Duration;
-
 /// At which share of a capacity pressure begins and ends, and for how many looks in a row.
 ///
 /// ```
@@ -132,11 +130,6 @@ impl Marks {
     /// The places that zombies can take up.
     pub const fn capacity(&self) -> usize {
         self.capacity
-    }
-
-    /// The shortest that pressure can last and be away, together, with one look every `look` and the same fleet.
-    pub fn least_cycle(&self, look: Duration) -> Duration {
-        look.saturating_mul(self.begins_after.saturating_add(self.ends_after))
     }
 
     const fn reaches(&self, zombies: usize) -> bool {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Pushback, RetryPolicy, Status, Stop, Tokens};
 use crate::effect::{self, Effect, Outcome};
 use crate::ending::Repeat;
-use crate::{Ask, Budget, Reason, Refused, Tick};
+use crate::{Ask, Budget, Reason, Refused, Stage, Tick};
 
 /// The plan of one call. Drivers tell it how each attempt came out, and do what it says.
 #[derive(Debug)]
@@ -49,6 +49,9 @@ pub struct Tried {
     pub replayable: bool,
     /// Whether retries to the destination are switched on.
     pub switched_on: bool,
+    /// Whether the head of its answer was handed on, and how it went is said behind that: nothing may be repeated any more
+    /// (contract R6), and nothing has succeeded yet. Whoever hears it to its end tells the tokens.
+    pub to_be_told: bool,
 }
 
 /// What comes next.
@@ -105,6 +108,9 @@ impl<'p> RetryPlan<'p> {
     pub fn tried(&mut self, tried: Tried, tokens: &Tokens, random: u64, now: Tick) -> Step {
         if tried.outcome == Outcome::Applied {
             tokens.succeeded();
+            return Step::Stop(Stop::Done);
+        }
+        if tried.to_be_told {
             return Step::Stop(Stop::Done);
         }
         let until = match self.may_go_on(&tried, now).and_then(|()| self.next_at(tried.pushback, random, now)) {
@@ -226,7 +232,19 @@ impl Tried {
             below: None,
             replayable: true,
             switched_on: true,
+            to_be_told: false,
         }
+    }
+
+    /// An attempt whose answer has begun, and says only at its end how it went.
+    ///
+    /// ```
+    /// # use oneclock_core::{Outcome, Stage, retry::Tried};
+    /// let begun = Tried::to_be_told();
+    /// assert_eq!((begun.outcome, begun.to_be_told), (Outcome::Unknown { stage: Stage::Body }, true));
+    /// ```
+    pub const fn to_be_told() -> Self {
+        Self { to_be_told: true, ..Self::new(Outcome::Unknown { stage: Stage::Body }) }
     }
 
     /// The status of its answer.

@@ -60,6 +60,21 @@ pub const X_ENVOY_ATTEMPT_COUNT: &str = "x-envoy-attempt-count";
 /// not try again (contract R9).
 pub const ONECLOCK_RETRIED: &str = "oneclock-retried";
 
+/// Ours, on an answer: the word of the [`Reason`](crate::Reason) for which there is no proper one. It is sent to everybody, since
+/// it says no more than a problem document does; it is built on where those inside the trust boundary gave it (contract R8).
+pub const ONECLOCK_REASON: &str = "oneclock-reason";
+/// Ours, between two layers of one process: the status speaks of something that the service called. It never travels.
+pub const ONECLOCK_PART: &str = "oneclock-part";
+
+/// What only we say in an answer: from outside the trust boundary it counts for nothing, and it goes no further.
+pub const OURS_TO_SAY: [&str; 2] = [ONECLOCK_REASON, ONECLOCK_RETRIED];
+
+/// What an answer says of the one call that it answers: why, whether to come again and when, where the time went. Whoever makes an
+/// answer of their own out of it, at once or later, leaves it out: it would say what is not so of the work around that call
+/// (contract R8, R9, M7).
+pub const OF_ONE_CALL: [&str; 5] =
+    [ONECLOCK_REASON, ONECLOCK_RETRIED, ONECLOCK_PART, GRPC_RETRY_PUSHBACK_MS, super::server_timing::SERVER_TIMING];
+
 /// Fields that speak of attempts, retries and hedges. Outsiders have no say in those either (contract C3).
 pub const RETRIES_AND_HEDGES: [&str; 15] = [
     GRPC_PREVIOUS_RPC_ATTEMPTS,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oneclock::{Operation, Shutdown};
-use oneclock_idempotency::MemoryStore;
+use oneclock_idempotency::{Answer, MemoryStore, Settle, Store as _, Which};
 
 use crate::support::*;
 
@@ -196,4 +196,63 @@ async fn x10_a_shutdown_takes_no_longer_than_its_grace_and_the_longest_run() {
         send(&layer, &shop, post("k", "{}")).await.is(409, "outcome_unknown"),
         "and what became of it is on record"
     );
+}
+
+/// The extreme of all three bounds: the claim takes its whole time, the work is cut off, and the store cannot be told. What is
+/// late in between takes nothing from the last word.
+#[tokio::test(start_paused = true)]
+async fn n1_a_run_that_used_all_its_time_still_says_that_it_is_not_recorded() {
+    let moody = Moody::new();
+    moody.slow_ms.store(2_000, Ordering::SeqCst);
+    moody.settles_fail.store(true, Ordering::SeqCst);
+    let said: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = said.clone();
+    let observer = Arc::new(move |event: &oneclock::events::Event<'_>| {
+        let event = event.to_string();
+        if event == "charge: keyed unknown cut_off" {
+            // The work is over, and this process is slow to go on: the clock moves while nothing is polled.
+            tokio::time::resume();
+            std::thread::sleep(ms(5));
+            tokio::time::pause();
+        }
+        seen.lock().unwrap().push(event);
+    });
+    let slow_ms = moody.slow_ms.clone();
+    let (layer, _) = layer(moody, |l| l.observed_by(observer).wait_at_most(ms(60_000)));
+    let shop = Shop::new(move |n, _| {
+        slow_ms.store(0, Ordering::SeqCst);
+        async move {
+            tokio::time::sleep(ms(60_000)).await;
+            receipt(n)
+        }
+    });
+    let began = oneclock::clock::now();
+    let cut = send_within(&layer, &shop, ms(120_000), post("k", "{}")).await;
+    assert_eq!((cut.status, &cut.headers["oneclock-reason"]), (504, &"cap".parse().unwrap()), "its own answer");
+    assert!(said.lock().unwrap().iter().any(|said| said == "charge: keyed not recorded"), "{said:?}");
+    assert!(oneclock::clock::now().since(began) <= layer.longest_run());
+}
+
+/// The store says late that the record is somebody else's, and is too slow to say what stands there.
+#[tokio::test(start_paused = true)]
+async fn n1_a_run_that_used_all_its_time_still_tells_who_waits() {
+    let moody = Moody::new();
+    let (layer, counting) = layer(moody.clone(), |l| l.wait_at_most(ms(60_000)));
+    let shop = Shop::that_takes(ms(60_000));
+    let sending = tokio::spawn({
+        let (layer, shop) = (layer.clone(), shop.clone());
+        async move { send_within(&layer, &shop, ms(120_000), post("k", "{}")).await }
+    });
+    tokio::time::sleep(ms(5_000)).await;
+    moody.slow_ms.store(4_500, Ordering::SeqCst);
+    tokio::time::sleep(ms(7_000)).await;
+    // Meanwhile a probe found out: what the run settles at 14.5 s is settled, and at 17 s it has to be over.
+    let (scope, record) = moody.inner.list(Which::All, None, 1).await.unwrap().remove(0);
+    let found = Answer::new(http::StatusCode::CREATED, "receipt of the probe");
+    moody.inner.settle(&scope, record.fence, Settle::Complete(found)).await.unwrap();
+    let told = sending.await.unwrap();
+    assert!(told.is(409, "outcome_unknown"), "{told:?}");
+    assert_eq!((shop.begun(), counting.count("keyed fenced")), (1, 1));
+    moody.slow_ms.store(0, Ordering::SeqCst);
+    assert_eq!(send(&layer, &shop, post("k", "{}")).await.body, "receipt of the probe");
 }

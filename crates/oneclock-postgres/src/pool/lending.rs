@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use oneclock::events::Layer;
+use oneclock::events::Downstream;
 use oneclock::{Call, Ended, NotConnected, Operation, clock};
 use oneclock_core::{Cause, Ending, Name, Outcome, Stage, Tick};
 use tokio::runtime::Handle;
@@ -61,7 +61,7 @@ impl Shared {
             return Err(PgError::Pooler { sign: *sign });
         }
         let ask = self.caps.ask(&name);
-        let mut call = operation.grant(name).ask(ask).layer(Layer::Database).call().map_err(PgError::stopped)?;
+        let mut call = operation.grant(name).ask(ask).to(Downstream::Database).call().map_err(PgError::stopped)?;
         call.enter(Stage::Pool);
         let place = match Arc::clone(&self.places).try_acquire_owned() {
             Ok(place) => place, // it overtakes nobody: a place that becomes free goes to who waits

@@ -161,7 +161,7 @@ impl Families {
     }
 
     fn called(&self, sink: &Sink, called: &Called) {
-        let (dependency, layer) = ([called.call.as_str()], called.layer.as_str());
+        let (dependency, layer) = ([called.call.as_str()], called.downstream.as_str());
         self.calls.count(sink, dependency, [layer, called.outcome.as_str()]);
         self.call_seconds.sample(sink, dependency, [layer], called.elapsed);
         self.remaining.sample(sink, dependency, [], called.remaining);

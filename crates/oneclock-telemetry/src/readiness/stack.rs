@@ -125,6 +125,7 @@ impl<S> Probe<S> {
             head.headers.remove(convention.name().as_str());
         }
         head.headers.extend(field.map(|(name, value)| (Some(name), value)).into_iter().collect::<Vec<_>>());
+        head.headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static("oneclock-readiness"));
         // As the accept loop does for a listener inside the trust boundary.
         head.extensions.insert(Arrival::new(clock::now(), Trust::Inside, None, shutdown.clone()));
         let mut service = self.service.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -53,6 +53,14 @@ struct Said {
     since_unix_ms: u64,
 }
 
+/// What is to be said, and whether it is news.
+struct Saying {
+    verdict: Verdict,
+    changed: bool,
+}
+
+const TARGET: &str = "oneclock::readiness";
+
 /// So many looks may be missing before nobody is thought to look.
 const LOOKS_MISSING: u32 = 30;
 
@@ -101,22 +109,21 @@ impl Shared {
 
     /// Keeps what a run found. How long to wait before the next.
     pub(super) fn record(&self, n: usize, found: Found, took: Duration, now: Tick) -> Duration {
-        let mut kept = self.lock();
-        let Some(latest) = kept.checks.get_mut(n) else { return self.interval };
-        let was = latest.check.latest();
-        latest.check.saw(found.shown, now);
-        latest.text = found.text;
-        latest.took = took;
-        let pause = latest.check.pause(self.interval, self.retry);
-        if was != Some(found.shown) {
-            let name = self.names.get(n).map(|(name, _)| name.as_str());
-            let shown = found.shown.as_str();
-            tracing::info!(target: "oneclock::readiness", check = name, shown, text = %latest.text, "a check of readiness changed");
+        let Some((name, _)) = self.names.get(n) else { return self.interval };
+        let (mut was, shown, text) = (None, found.shown, found.text.clone());
+        let pause = self.keep(now, |kept| {
+            let latest = kept.checks.get_mut(n)?;
+            was = latest.check.latest();
+            latest.check.saw(found.shown, now);
+            latest.text = found.text;
+            latest.took = took;
+            Some(latest.check.pause(self.interval, self.retry))
+        });
+        if was != Some(shown) {
+            let shown = shown.as_str();
+            tracing::info!(target: TARGET, check = name.as_str(), shown, text, "a check of readiness changed");
         }
-        self.say(&mut kept, now);
-        drop(kept);
-        self.changed.notify_waiters();
-        pause
+        pause.unwrap_or(self.interval)
     }
 
     /// Keeps what a look found.
@@ -126,23 +133,38 @@ impl Shared {
             let can_spare = catch_unwind(AssertUnwindSafe(|| can_spare())).unwrap_or(false);
             if can_spare { Fleet::CanSpare } else { Fleet::CannotSpare }
         });
-        let mut kept = self.lock();
-        kept.zombies = zombies;
-        kept.fleet = fleet;
-        kept.looked_at = now;
-        if let Some(marks) = &self.marks {
-            // Without a guard it is shown and holds nothing back.
-            kept.pressure.look(marks, zombies.total(), fleet.unwrap_or(Fleet::CanSpare));
-        }
-        self.say(&mut kept, now);
-        drop(kept);
-        self.changed.notify_waiters();
+        self.keep(now, |kept| {
+            kept.zombies = zombies;
+            kept.fleet = fleet;
+            kept.looked_at = now;
+            if let Some(marks) = &self.marks {
+                // Without a guard it is shown and holds nothing back.
+                kept.pressure.look(marks, zombies.total(), fleet.unwrap_or(Fleet::CanSpare));
+            }
+        });
     }
 
     pub(super) fn verdict(&self) -> Verdict {
         let now = clock::now();
-        let mut kept = self.lock();
-        self.say(&mut kept, now)
+        let saying = self.say(&mut self.lock(), now);
+        saying.told()
+    }
+
+    /// Wakes who waits: the verdict is another, for a reason that no check brought.
+    pub(super) fn tell(&self) {
+        self.verdict();
+        self.changed.notify_waiters();
+    }
+
+    fn keep<R>(&self, now: Tick, change: impl FnOnce(&mut Kept) -> R) -> R {
+        let (result, saying) = {
+            let mut kept = self.lock();
+            let result = change(&mut kept);
+            (result, self.say(&mut kept, now))
+        };
+        saying.told();
+        self.changed.notify_waiters();
+        result
     }
 
     /// False if the shutdown was signalled first.
@@ -159,26 +181,17 @@ impl Shared {
         }
     }
 
-    /// Wakes who waits: the verdict is another, for a reason that no check brought.
-    pub(super) fn tell(&self) {
-        self.verdict();
-        self.changed.notify_waiters();
-    }
-
-    fn say(&self, kept: &mut Kept, now: Tick) -> Verdict {
+    /// What is so now, and whether it was otherwise before. Whoever holds the lock tells nobody of it: subscribers may ask.
+    fn say(&self, kept: &mut Kept, now: Tick) -> Saying {
         let why = self.why_not(kept, now);
         let ready = why.is_empty();
-        let said = match kept.said {
-            Some(said) if said.ready == ready => said,
-            before => {
-                if before.is_some() || ready {
-                    let why = why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-                    tracing::info!(target: "oneclock::readiness", ready, why, "readiness changed");
-                }
-                *kept.said.insert(Said { ready, since: now, since_unix_ms: clock::wall().as_nanos() / 1_000_000 })
-            }
+        let (said, changed) = match kept.said {
+            Some(said) if said.ready == ready => (said, false),
+            _ => (Said { ready, since: now, since_unix_ms: clock::wall().as_nanos() / 1_000_000 }, true),
         };
-        Verdict { ready, lasts: now.since(said.since), since_unix_ms: said.since_unix_ms, why }
+        kept.said = Some(said);
+        let verdict = Verdict { ready, lasts: now.since(said.since), since_unix_ms: said.since_unix_ms, why };
+        Saying { verdict, changed }
     }
 
     fn why_not(&self, kept: &Kept, now: Tick) -> Vec<WhyNot> {
@@ -205,8 +218,8 @@ impl Shared {
 
     pub(super) fn to_json(&self) -> Value {
         let now = clock::now();
-        let mut kept = self.lock();
-        let verdict = self.say(&mut kept, now);
+        let verdict = self.verdict();
+        let kept = self.lock();
         let of = |wanted: Sort| -> Vec<Value> {
             let checks = self.names.iter().zip(&kept.checks).filter(|((_, sort), _)| *sort == wanted);
             checks.map(|((name, _), latest)| latest.to_json(name, now)).collect()
@@ -238,6 +251,16 @@ impl Shared {
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Saying {
+    /// Told to the log if it is news; without the lock.
+    fn told(self) -> Verdict {
+        if self.changed {
+            tracing::info!(target: TARGET, said = %self.verdict, "readiness changed");
+        }
+        self.verdict
     }
 }
 

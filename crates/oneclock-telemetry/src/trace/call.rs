@@ -43,7 +43,7 @@ impl CallSpan {
                     { a::REMAINING_AT_END } = Empty,
                     { a::LIMIT } = millis(bound.limit),
                     { a::BOUND } = bound.by.as_str(),
-                    { a::LAYER } = call.layer.as_str(),
+                    { a::LAYER } = call.downstream.as_str(),
                     { a::ATTEMPT } = attempt,
                     { a::HTTP_RESEND_COUNT } = Empty,
                     { a::CAUSE } = Empty,

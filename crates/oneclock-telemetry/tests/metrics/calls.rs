@@ -2,7 +2,7 @@
 
 use std::future::pending;
 
-use oneclock::events::Layer;
+use oneclock::events::Downstream;
 use oneclock::{Known, Operation, Retries, hedge, retry};
 use oneclock_core::retry::{Attempt, RetryPolicy};
 use oneclock_core::{Cause, Effect, Outcome, Stage};
@@ -14,7 +14,7 @@ use crate::support::{Counted, ms};
 async fn a_call_that_is_answered() {
     let counted = Counted::new();
     let job = counted.begin("order", ms(1_000));
-    let call = job.grant("stock").cap(ms(300)).layer(Layer::Database).call().unwrap();
+    let call = job.grant("stock").cap(ms(300)).to(Downstream::Database).call().unwrap();
     call.close(Outcome::Applied);
     let seen = counted.seen();
     assert_eq!(seen.of(&CALLS, &["stock", "database", "applied"]), 1.0);
@@ -45,8 +45,8 @@ async fn a_cap_that_runs_out_is_the_calls_own() {
 async fn the_end_of_an_operation_is_seen_at_every_layer_below() {
     let counted = Counted::new();
     let job = counted.begin("order", ms(1_000));
-    let call = |layer| job.grant("x").layer(layer).call().unwrap();
-    let calls = [Layer::Service, Layer::Database, Layer::Queue].map(call);
+    let call = |downstream| job.grant("x").to(downstream).call().unwrap();
+    let calls = [Downstream::Service, Downstream::Database, Downstream::Queue].map(call);
     job.end(Cause::CallerGone);
     drop(calls);
     let seen = counted.seen();

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use oneclock::Operation;
-use oneclock::events::{Event, Keyed, Layer, Observer as _, RanOn, TriedAgain};
+use oneclock::events::{Downstream, Event, Keyed, Observer as _, RanOn, TriedAgain};
 use oneclock_axum::{Op, PolicyExt as _};
 use oneclock_core::retry::Stop;
 use oneclock_core::{Cause, Name, Outcome, Policy, Reason, Trust};
@@ -38,7 +38,7 @@ async fn service(counted: &Counted) -> SocketAddr {
 }
 
 async fn place(Op(op): Op) -> &'static str {
-    let call = op.grant("inventory").cap(ms(300)).layer(Layer::Database).call().unwrap();
+    let call = op.grant("inventory").cap(ms(300)).to(Downstream::Database).call().unwrap();
     call.close(Outcome::Applied);
     "placed"
 }

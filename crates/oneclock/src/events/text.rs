@@ -147,7 +147,7 @@ mod tests {
     use oneclock_core::{Bound, BoundBy, Cause, Deadline, Ending, Ledger, Name, Reason, Stage, Tick};
     use std::time::Duration;
 
-    use crate::events::{Layer, Slot};
+    use crate::events::{Downstream, Slot};
     use crate::operation::Kind;
 
     #[track_caller]
@@ -210,7 +210,7 @@ mod tests {
         says(&Event::Ended(&ended), "order: done after 801ms of 800ms (bound: caller)");
 
         let mut called = Called {
-            layer: Layer::Service,
+            downstream: Downstream::Service,
             remaining: ms(800),
             below: None,
             slot: Slot::default(),

@@ -4,7 +4,6 @@
 //! (contract X4), and the one event of the end is sent when it goes.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use oneclock_core::{Name, Tick};
@@ -40,18 +39,25 @@ impl Driver {
     }
 
     /// The same, for a request that is attempt `attempt` of the hop above: nothing of it is retried here if that is not the
-    /// first (contract R9). Call it before the operation is cloned; later it has no effect.
+    /// first (contract R9). Call it before the operation is cloned; later it has no effect, and is an error in the log.
+    ///
+    /// # Panics
+    /// Then, in debug builds.
     pub fn serving_attempt(mut self, attempt: u32) -> Self {
-        if let Some(inner) = Arc::get_mut(&mut self.operation.0) {
+        if let Some(inner) = self.operation.unshared("an attempt") {
             let before = attempt.saturating_sub(1);
             inner.context.attempts_before = inner.context.attempts_before.max(before);
         }
         self
     }
 
-    /// The same, for a request that was matched to `route`. Call it before the operation is cloned; later it has no effect.
+    /// The same, for a request that was matched to `route`. Call it before the operation is cloned; later it has no effect, and
+    /// is an error in the log.
+    ///
+    /// # Panics
+    /// Then, in debug builds.
     pub fn on_route(mut self, route: Name) -> Self {
-        if let Some(inner) = Arc::get_mut(&mut self.operation.0) {
+        if let Some(inner) = self.operation.unshared("a route") {
             inner.context.route = Some(route);
         }
         self

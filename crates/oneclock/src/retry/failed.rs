@@ -176,11 +176,6 @@ impl<E> GaveUp<E> {
             AttemptFailed::Failed(_) => None,
         }
     }
-
-    /// The error of the last attempt, if it failed by itself.
-    pub fn into_last(self) -> AttemptFailed<E> {
-        self.last
-    }
 }
 
 /// `order → inventory: gave up after 2 attempts: 40ms left, 5ms is the least that is useful`

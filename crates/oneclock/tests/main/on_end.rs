@@ -246,3 +246,30 @@ async fn nothing_of_it_is_left_once_the_operation_is_over() {
     assert_eq!(tokio::time::timeout(ms(1), causes.recv()).await, Ok(None), "the hook is gone, too");
     drop(hook);
 }
+
+/// A job of hours whose every step is dropped in the middle: each leaves a hook, and with it a task.
+#[tokio::test(start_paused = true)]
+async fn what_steps_leave_behind_is_bounded_and_none_of_it_is_lost() {
+    let shutdown = Shutdown::new();
+    let op = Operation::begin("follow", ms(100_000_000)).ended_by(&shutdown);
+    let fired = Arc::new(std::sync::Mutex::new(Vec::new()));
+    for step in 0..1_000 {
+        let work = async {
+            let fired = Arc::clone(&fired);
+            let _hook = op.on_end(move |ending| fired.lock().unwrap().push((step, ending.cause)));
+            std::future::pending::<()>().await;
+        };
+        assert!(tokio::time::timeout(ms(10), op.run(work)).await.is_err());
+    }
+    settle().await;
+    assert_eq!(shutdown.tasks(), 2 * 64, "a task for each, and what a drain waits for");
+    let early: Vec<_> = (0..936).map(|step| (step, Cause::CalledOff)).collect();
+    assert_eq!(*fired.lock().unwrap(), early, "the oldest first, and the operation goes on");
+    assert!(!op.is_ended());
+    fired.lock().unwrap().clear();
+    op.end(Cause::Shed);
+    let rest: Vec<_> = (936..1_000).map(|step| (step, Cause::Shed)).collect();
+    assert_eq!(*fired.lock().unwrap(), rest, "once each");
+    settle().await;
+    assert_eq!(shutdown.tasks(), 0);
+}

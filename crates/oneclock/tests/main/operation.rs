@@ -448,3 +448,27 @@ async fn n5_an_operation_whose_work_is_done_has_no_ending_and_refuses_what_would
     }
     assert_eq!(op.remaining(), ms(0));
 }
+
+/// What is built into an operation that somebody else has already would not be there: a shutdown that ends nothing.
+#[test]
+#[cfg(debug_assertions)]
+fn what_is_built_in_too_late_is_no_silence() {
+    fn is_said<T>(built: impl FnOnce() -> T) -> bool {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(built)).is_err()
+    }
+    let (shutdown, recorder) = (Shutdown::new(), Recorder::new());
+    let op = Operation::begin("tail", ms(60_000));
+    let shared = op.clone();
+    assert!(is_said(|| op.clone().ended_by(&shutdown)));
+    assert!(is_said(|| op.clone().observed_by(recorder.clone())));
+    drop(shared);
+    assert!(!is_said(|| op.ended_by(&shutdown)), "alone");
+
+    let driver = || request("order", ms(60_000), &recorder);
+    let late = driver();
+    let shared = late.operation().clone();
+    assert!(is_said(|| late.serving_attempt(2)));
+    let late = driver();
+    let _shared = (shared, late.operation().clone());
+    assert!(is_said(|| late.on_route("/orders/{id}".into())));
+}

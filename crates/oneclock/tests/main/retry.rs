@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use oneclock::events::Counting;
-use oneclock::{AttemptFailed, GaveUp, Known, Operation, Retries, Stopped, clock, retry};
+use oneclock::{
+    AttemptFailed, GaveUp, Known, Operation, Retries, Stopped, WhyNot, WithoutOperation, clock, hedge, retry,
+};
 use oneclock_core::retry::{Pushback, RetryPolicy, RetryPolicyBuilder, Stop};
 use oneclock_core::{Ask, Cause, Effect, Outcome, Stage};
 
@@ -275,5 +277,72 @@ async fn futures_can_be_spawned() {
     let retries = Arc::new(retries(no_wait()));
     let done = is_send(retry(&retries, |_| async { Ok::<_, Failed>(()) })).await;
     done.unwrap();
-    is_send(oneclock::hedge(&retries, ms(5), |_| async { Ok::<_, Failed>(()) })).await.unwrap();
+    is_send(hedge(&retries, ms(5), |_| async { Ok::<_, Failed>(()) })).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn c6_outside_of_any_operation_attempts_have_the_cap_or_are_not_made() {
+    let of = |without| {
+        let retries = Retries::to("inventory", no_wait().build().unwrap()).ask(Ask::new().cap(ms(200)));
+        retries.without_operation(without).build().unwrap()
+    };
+    for without in [WithoutOperation::Warn, WithoutOperation::Ignore] {
+        let left = retry(&of(without), |_| async { Ok::<_, Failed>(oneclock::remaining()) }).await.unwrap();
+        assert_eq!(left, Some(ms(200)), "{without:?}");
+    }
+    let strict = of(WithoutOperation::Require);
+    let begun = AtomicU32::new(0);
+    let work = |_| {
+        begun.fetch_add(1, Ordering::Relaxed);
+        async { Ok::<_, Failed>(()) }
+    };
+    for error in [retry(&strict, work).await, hedge(&strict, ms(5), work).await].map(Result::unwrap_err) {
+        let AttemptFailed::Stopped(stopped) = &error.last else { panic!("{error:?}") };
+        assert!(
+            matches!(&**stopped, Stopped::NotBegun(not_begun) if not_begun.why == WhyNot::NoOperation),
+            "{error:?}"
+        );
+        assert_eq!((error.attempts, error.call.as_str(), error.outcome()), (0, "inventory", Outcome::NotSent));
+    }
+    let op = Operation::begin("order", ms(100));
+    op.scope(retry(&strict, work)).await.unwrap();
+    assert_eq!(begun.into_inner(), 1);
+}
+
+/// Counts the warnings of this thread.
+struct Warnings(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn c6_a_call_outside_of_any_operation_is_said_once() {
+    let warnings = Arc::new(AtomicUsize::new(0));
+    let _kept = tracing::subscriber::set_default(Warnings(Arc::clone(&warnings)));
+    let warned = || warnings.load(Ordering::Relaxed);
+    let of = || Retries::to("inventory", no_wait().build().unwrap());
+    let once = of().build().unwrap();
+    let again = once.clone();
+    retry(&once, |_| async { Ok::<_, Failed>(()) }).await.unwrap();
+    hedge(&again, ms(5), |_| async { Ok::<_, Failed>(()) }).await.unwrap();
+    assert_eq!(warned(), 1, "by all who share it");
+    let quiet = of().without_operation(WithoutOperation::Ignore).build().unwrap();
+    retry(&quiet, |_| async { Ok::<_, Failed>(()) }).await.unwrap();
+    assert_eq!(warned(), 1);
 }

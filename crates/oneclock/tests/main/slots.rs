@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use oneclock::events::{CallBegan, Event, Fields, Layer, Observer, RanOn, Slot};
+use oneclock::events::{CallBegan, Downstream, Event, Fields, Observer, RanOn, Slot};
 use oneclock::{MayRunOn, Operation, clock, zombies};
 use oneclock_core::{BoundBy, Budget, Name, Outcome};
 
@@ -12,7 +12,7 @@ use crate::support::{Recorder, begun, ms};
 /// Numbers the calls, as a tracer would give them spans.
 #[derive(Default)]
 struct Numbers {
-    begun: Mutex<Vec<(String, Layer, Duration, u32)>>,
+    begun: Mutex<Vec<(String, Downstream, Duration, u32)>>,
     over: Mutex<Vec<(String, Option<usize>)>>,
 }
 
@@ -28,7 +28,7 @@ impl Observer for Numbers {
 
     fn begun(&self, call: &CallBegan<'_>) -> Slot {
         let mut begun = self.begun.lock().unwrap();
-        begun.push((call.call.to_string(), call.layer, call.remaining, call.attempt));
+        begun.push((call.call.to_string(), call.downstream, call.remaining, call.attempt));
         Slot::of(begun.len())
     }
 
@@ -66,7 +66,7 @@ async fn a_slot_comes_back_with_the_end_of_its_call_and_of_its_operation() {
     op.keep(Slot::of(7_usize));
     op.keep(Slot::of(8_usize)); // the first one stays
     let stock = op.grant("stock").cap(ms(300)).call().unwrap();
-    let rows = op.grant("rows").layer(Layer::Database).call().unwrap();
+    let rows = op.grant("rows").to(Downstream::Database).call().unwrap();
     let mut sent = Sent::default();
     sent.set("x-stale", "yes");
     rows.carry(&mut sent);
@@ -77,7 +77,8 @@ async fn a_slot_comes_back_with_the_end_of_its_call_and_of_its_operation() {
     rows.close(Outcome::Applied);
     drop(stock); // abandoned: its slot comes back all the same
     drop(op);
-    let began = [("stock".to_owned(), Layer::Service, ms(800), 1), ("rows".to_owned(), Layer::Database, ms(800), 1)];
+    let began =
+        [("stock".to_owned(), Downstream::Service, ms(800), 1), ("rows".to_owned(), Downstream::Database, ms(800), 1)];
     assert_eq!(*numbers.begun.lock().unwrap(), began);
     let over = [("rows".to_owned(), Some(2)), ("stock".to_owned(), Some(1)), ("order".to_owned(), Some(7))];
     assert_eq!(*numbers.over.lock().unwrap(), over);
@@ -96,6 +97,18 @@ async fn what_is_begun_for_an_operation_knows_its_slot_and_has_none_of_its_own()
     attachment.keep(Slot::of(8_usize));
     assert_eq!(number(&attachment), Some(8));
     assert_eq!(number(&Operation::begin("nightly", ms(100))), None);
+}
+
+/// Events are sent from destructors: unguarded, the second panic would abort the process.
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_panics_takes_nobody_along() {
+    let op = Operation::begin("order", ms(800)).observed_by(Arc::new(|_: &Event<'_>| panic!("of the observer")));
+    let unwound = tokio::spawn(async move {
+        let _call = op.grant("stock").call().unwrap();
+        panic!("of the handler");
+    });
+    let panic = unwound.await.unwrap_err().into_panic();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"of the handler"));
 }
 
 #[tokio::test(start_paused = true)]
