@@ -1,16 +1,20 @@
-//! A service as one would write it: a policy for its routes, two clients, a handler that fans out and charges.
+//! A service as one would write it: a policy for its routes, a client for each neighbour, a handler that fans out and
+//! charges. The README shows parts of it.
 //!
-//! `cargo run -p oneclock-examples --example order` starts it with stand-ins for its neighbours, places one order, and
-//! shows the answer; then once more with too little time.
+//! `cargo run -p oneclock-examples --example order` starts it with stand-ins for its neighbours and places two orders. The
+//! first has 800 ms and is answered. The second has 60 ms, and the handler keeps 150 ms for the charge: nothing useful is
+//! left for a call, so none is made, and the answer is a 504 at once, after 0.2 ms and not after 60.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
+use axum::http::{Request, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use oneclock_axum::{
-    Client, Op, Operation, Policy, PolicyExt as _, Problem, Trust, collect, collect_json, serve, successful,
-};
+use oneclock::events::{Event, observe_globally};
+use oneclock_axum::{Client, Op, Policy, PolicyExt as _, Problem, Trust, collect_json, serve, successful};
+use oneclock_axum::{Operation, collect};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
@@ -33,26 +37,53 @@ struct Cart {
 struct Receipt {
     in_stock: u32,
     paid: f64,
-    you_may_like: Result<Vec<u32>, String>,
+    you_may_like: Option<Vec<u32>>,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), BoxError> {
+    observe_globally(Arc::new(|event: &Event<'_>| show(event)))?;
+    let url = neighbours().await?;
+    let shop = Shop {
+        inventory: Client::builder("inventory", &*url).trust(Trust::Inside).cap(ms(300)).build()?,
+        pricing: Client::builder("pricing", &*url).trust(Trust::Inside).cap(ms(300)).build()?,
+        recommendations: Client::builder("recommendations", &*url).trust(Trust::Inside).cap(ms(100)).build()?,
+        payment: Client::builder("payment", &*url).trust(Trust::Inside).cap(secs(4)).build()?,
+    };
+    let clock = Policy::named("order")
+        .when_absent(ms(800)) // for callers that say nothing; also the most that outsiders get
+        .ceiling(secs(2)) // the most that anybody gets
+        .route("/reports/{id}", |limits| limits.ceiling(secs(30))) // another ceiling for one route
+        .build()?;
+    let app = Router::new().route("/orders", post(place)).with_state(shop).layer(clock.layer());
+
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let signal = visit(format!("http://{}", listener.local_addr()?)); // a real service waits for SIGTERM and ctrl-c
+    serve(listener, app).trust(Trust::Inside).shutdown(signal, secs(5)).await?;
+    Ok(())
 }
 
 async fn place(Op(op): Op, State(shop): State<Shop>, Json(cart): Json<Cart>) -> Result<Json<Receipt>, Problem> {
     let (in_stock, price, extras) = op
         .fan_out()
-        .reserve(ms(150)) // for the charge, and for the way home
+        .reserve(ms(150)) // the parts get what is left but this: it is for the charge, and for the answer
         .required("inventory", |_| ask::<u32>(&shop.inventory, format!("/stock/{}", cart.article)))
         .required("pricing", |_| ask::<f64>(&shop.pricing, format!("/price/{}", cart.article)))
         .optional("recommendations", |_| ask::<Vec<u32>>(&shop.recommendations, format!("/like/{}", cart.article)))
-        .await?;
-    // Runs to its end even if the caller leaves, so it owns what it uses; then the error says that the outcome is unknown.
+        .await?; // all at once; `extras` is an error if they are late, the others are needed
+    if in_stock == 0 {
+        return Err(Problem::with_status(StatusCode::CONFLICT, "out of stock"));
+    }
+    // Runs to its end even if the caller leaves, so it owns what it uses. If the wait for it ends first, the error says
+    // that the outcome is unknown.
     let paid = op.must_finish("charge", secs(5), charge(shop.payment.clone(), price)).await?;
-    Ok(Json(Receipt { in_stock, paid, you_may_like: extras.map_err(|missing| missing.source.to_string()) }))
+    Ok(Json(Receipt { in_stock, paid, you_may_like: extras.ok() }))
 }
 
-/// One call within the current operation's budget.
+/// One call within what the current part of the operation has.
 async fn ask<T: serde::de::DeserializeOwned>(client: &Client, path: String) -> Result<T, BoxError> {
-    let answer = successful(client.get(&path).await?)?;
-    Ok(collect_json(answer.into_body(), 64 * 1024).await?)
+    let answer = successful(client.get(&path).await?)?; // 4xx and 5xx are errors
+    Ok(collect_json(answer.into_body(), 64 * 1024).await?) // at most 64 KiB, in the same budget
 }
 
 async fn charge(payment: Client, price: f64) -> Result<f64, BoxError> {
@@ -60,29 +91,12 @@ async fn charge(payment: Client, price: f64) -> Result<f64, BoxError> {
     Ok(price)
 }
 
-#[tokio::main]
-async fn main() -> Result<(), BoxError> {
-    let neighbours = neighbours().await?;
-    let shop = Shop {
-        inventory: Client::builder("inventory", &*neighbours).trust(Trust::Inside).cap(ms(300)).build()?,
-        pricing: Client::builder("pricing", &*neighbours).trust(Trust::Inside).cap(ms(300)).build()?,
-        recommendations: Client::builder("recommendations", &*neighbours).cap(ms(100)).build()?,
-        payment: Client::builder("payment", &*neighbours).trust(Trust::Inside).cap(secs(4)).build()?,
-    };
-    let clock = Policy::named("order")
-        .when_absent(ms(800))
-        .ceiling(secs(2))
-        .min_useful(ms(20))
-        .route("/reports/{id}", |limits| limits.ceiling(secs(30))) // decided once, by the matched route
-        .build()?;
-    let app = Router::new().route("/orders", post(place)).with_state(shop).layer(clock.layer());
-
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let url = format!("http://{}", listener.local_addr()?);
-    let visitor = visit(url); // a real service would wait for ctrl-c here
-    // Its callers are services of ours, so they get what they ask for, and are told where the time went.
-    serve(listener, app).trust(Trust::Inside).shutdown(visitor, secs(5)).await?;
-    Ok(())
+/// What happens, but for what the stand-ins say of themselves.
+fn show(event: &Event<'_>) {
+    let line = event.to_string();
+    if !line.starts_with("neighbours") {
+        println!("    {line}");
+    }
 }
 
 /// The caller: one order with enough time, one without.
@@ -100,7 +114,7 @@ async fn visit(url: String) {
 
 async fn place_one(url: &str) -> Result<String, BoxError> {
     let client = Client::builder("order", url).trust(Trust::Inside).build()?;
-    let order = http::Request::post("/orders").header("content-type", "application/json");
+    let order = Request::post("/orders").header("content-type", "application/json");
     let answer = client.request(order.body(r#"{"article":7}"#.to_owned())?).await?;
     let status = answer.status();
     let text = collect(answer.into_body(), 64 * 1024).await?;

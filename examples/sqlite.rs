@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{Request, StatusCode};
 use axum::routing::{get, post};
 use oneclock::events::{Event, observe_globally};
 use oneclock_axum::{Client, Op, Operation, Policy, PolicyExt as _, Problem, Trust, collect, serve};
@@ -89,7 +89,7 @@ async fn visit(url: String) {
 
 async fn ask(url: &str, method: &str, path: &str) -> Result<String, BoxError> {
     let shop = Client::builder("shop", url).trust(Trust::Inside).build()?;
-    let answer = shop.request(http::Request::builder().method(method).uri(path).body(String::new())?).await?;
+    let answer = shop.request(Request::builder().method(method).uri(path).body(String::new())?).await?;
     let status = answer.status();
     let text = collect(answer.into_body(), 64 * 1024).await?;
     Ok(format!("{status} {}", String::from_utf8_lossy(&text)))

@@ -7,8 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::Request;
 use axum::{Router, routing::get};
-use oneclock_axum::PolicyExt as _;
-use oneclock_core::{Policy, Trust};
+use oneclock_axum::{Policy, PolicyExt as _, Trust};
 use oneclock_http::BoxError;
 use oneclock_test::{Probe, assert_stops_at_deadline};
 
