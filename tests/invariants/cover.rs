@@ -9,7 +9,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::Request;
-use oneclock_axum::{AxumBody, ClockLayer};
+use oneclock_axum::{AxumService, ClockLayer};
 use oneclock_core::wire::Conventions;
 use oneclock_http::{BoxError, Ingress};
 use oneclock_tonic::{ServerLayer, TonicService};
@@ -23,7 +23,7 @@ pub(crate) enum Cover {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Covered<S> {
-    Http(Ingress<AxumBody<S>>),
+    Http(Ingress<AxumService<S>>),
     Grpc(Ingress<TonicService<S>>),
 }
 

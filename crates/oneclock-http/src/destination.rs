@@ -9,22 +9,20 @@ use std::sync::atomic::AtomicBool;
 use std::task::Context;
 use std::time::Duration;
 
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Response, header};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Response};
 use http_body::Body;
-use oneclock::events::Fields as Carries;
+use oneclock::events::Fields;
 use oneclock::{Call, NotBegun, Operation, Retries, WhyNot, WithoutOperation, clock};
 use oneclock_core::effect::{self, Seen};
 use oneclock_core::retry::{Attempt, RetryPolicy};
-use oneclock_core::wire::{Conventions, writes};
-use oneclock_core::{Ask, Name, Outcome, Reason, Refused, Stage, Tick, Trust};
+use oneclock_core::wire::{Conventions, NothingToSend, writes};
+use oneclock_core::{Ask, Name, Outcome, Refused, Stage, Tick, Trust};
 
-use crate::body::{BoundedBody, BoxError};
+use crate::body::{BoundedBody, BoxError, Heard};
 use crate::egress::CallCap;
 use crate::error::{CallError, CallFailed};
-use crate::fields::Fields;
-use crate::names;
-use crate::retry::judge;
-use crate::timing;
+use crate::fields::FieldSet;
+use crate::{grpc, marks, timing};
 
 /// Something we call. Cheap to clone. It holds limits, not deadlines: those are made per call (contract C5).
 ///
@@ -44,7 +42,7 @@ pub struct Destination(Arc<Rules>);
 struct Rules {
     name: Name,
     ask: Ask,
-    tells: Fields,
+    tells: FieldSet,
     tells_default: bool, // nobody has said what it understands
     trust: Trust,
     without_operation: WithoutOperation,
@@ -66,7 +64,7 @@ impl Destination {
         let rules = Rules {
             name: name.into(),
             ask: Ask::new(),
-            tells: Fields::new(writes::plain_http()),
+            tells: FieldSet::new(writes::plain_http()),
             tells_default: true,
             trust: Trust::Outside,
             without_operation: WithoutOperation::Warn,
@@ -162,26 +160,35 @@ impl Destination {
         }
     }
 
-    /// Writes what `call` has left, in every field that this destination understands. Call it at the last moment before
-    /// the head is sent, and again for each attempt (contract E4).
+    /// Writes what the far side is told with `call`: what it has left, in every field that this destination understands, which
+    /// attempt it is, and what its observer sends along. Call it once for each attempt, at the last moment before the head is
+    /// sent (contract E4).
     ///
     /// # Errors
     /// [`NotBegun`], if what is left is below one unit of a field: the call must not be made (contract E2).
-    pub fn write_deadline(&self, call: &Call, headers: &mut HeaderMap) -> Result<(), NotBegun> {
-        self.write_deadline_at(call, headers, clock::now())
+    pub fn write_head(&self, call: &Call, headers: &mut HeaderMap) -> Result<(), NotBegun> {
+        self.write_head_at(call, headers, clock::now())
     }
 
-    pub(crate) fn write_deadline_at(&self, call: &Call, headers: &mut HeaderMap, now: Tick) -> Result<(), NotBegun> {
-        self.0.tells.write(headers, call.deadline().remaining(now)).map_err(|nothing| {
-            let why = match nothing.remaining {
-                Duration::ZERO => WhyNot::Refused(Refused::Expired { bound: call.budget().bound }),
-                remaining => WhyNot::BelowTheUnit { remaining },
-            };
-            NotBegun::of(call.operation(), self.0.name.clone(), why) // the call's own event tells of it
-        })?;
-        judge::mark_attempt(call, headers, self.0.trust);
+    pub(crate) fn write_head_at(&self, call: &Call, headers: &mut HeaderMap, now: Tick) -> Result<(), NotBegun> {
+        let written = self.0.tells.write(headers, call.deadline().remaining(now));
+        written.map_err(|nothing| self.cannot_tell(call, &nothing))?;
+        marks::mark_attempt(call, headers, self.0.trust);
         call.carry(&mut Carried(headers));
         Ok(())
+    }
+
+    /// Whether what `call` has left could be told now: what is below one unit will not be more later (contract E2).
+    pub(crate) fn check(&self, call: &Call) -> Result<(), NotBegun> {
+        self.0.tells.check(call.remaining()).map_err(|nothing| self.cannot_tell(call, &nothing))
+    }
+
+    fn cannot_tell(&self, call: &Call, nothing: &NothingToSend) -> NotBegun {
+        let why = match nothing.remaining {
+            Duration::ZERO => WhyNot::Refused(Refused::Expired { bound: call.budget().bound }),
+            remaining => WhyNot::BelowTheUnit { remaining },
+        };
+        NotBegun::of(call.operation(), self.0.name.clone(), why) // the call's own event tells of it
     }
 
     /// The answer to `call` whose head is there: judged, and its body bounded by the same deadline.
@@ -203,20 +210,15 @@ impl Destination {
         B::Error: Into<BoxError>,
     {
         let (mut head, body) = response.into_parts();
-        let outcome = if says_it_later(&head.headers) {
-            Outcome::Unknown { stage: Stage::Body }
-        } else {
-            effect::outcome(self.seen(&head), effect::reads_only(method.as_str()))
-        };
+        let mut heard = self.heard(&head, method);
         match self.0.trust {
             // Not theirs to give, and not to be passed on as ours.
             Trust::Outside => {
-                head.headers.remove(names::REASON);
-                judge::strip_answer(&mut head.headers);
+                marks::strip(&mut head.headers);
                 timing::take_out(&mut head.headers);
             }
             Trust::Inside => {
-                if let Some(attempts) = judge::gave_up_below(&head.headers) {
+                if let Some(attempts) = marks::gave_up_below(&head.headers) {
                     call.operation().set_gave_up_after(attempts); // so that our own caller does not try again either
                 }
                 if let Some(account) = timing::heard(&head.headers) {
@@ -226,18 +228,19 @@ impl Destination {
         }
         let now = clock::now();
         let Some(ending) = call.ending_at(now) else {
-            return Ok(Response::from_parts(head, BoundedBody::answer(body, call, outcome, self.0.trust, now, cx)));
+            return Ok(Response::from_parts(head, BoundedBody::answer(body, call, heard, now, cx)));
         };
         match BoundedBody::whole_now(body, cx) {
             // Whatever the far side reports by then, in its head or its trailers: our own deadline has passed (contract X2).
-            Some(body) if failed_rpc(&head.headers) || body.trailers().is_some_and(failed_rpc) => {
+            Some(body) if grpc::is_failure(&head.headers) || body.trailers().is_some_and(grpc::is_failure) => {
                 Err(call.cut_off(ending).into())
             }
             Some(mut body) => {
-                let judged = body.trailers_mut().and_then(|trailers| judged(trailers, self.0.trust));
-                let outcome = judged.unwrap_or(outcome);
+                if let Some(trailers) = body.trailers_mut() {
+                    heard.trailers(trailers);
+                }
                 call.operation().tell_if_late(call.deadline());
-                call.close_at(outcome, now);
+                heard.close_at(call, now);
                 Ok(Response::from_parts(head, body))
             }
             None => Err(call.cut_off(ending).into()),
@@ -261,13 +264,28 @@ impl Destination {
         CallError::Failed(failed)
     }
 
-    /// What the head of an answer says of the far side.
-    pub(crate) fn seen(&self, head: &http::response::Parts) -> Seen {
-        let reason = reason_of(&head.headers, self.0.trust);
-        // Trailers-only: the status of the call stands in the head. That of other gRPC answers comes after the body.
-        match grpc_status(&head.headers) {
+    /// What the head of an answer says of the far side; `None` if how it went is still to come.
+    pub(crate) fn seen(&self, head: &http::response::Parts) -> Option<Seen> {
+        // A status of HTTP that is none of gRPC's own is that of something on the way, and all that will be said.
+        if head.status.is_success() && grpc::is_told_later(&head.headers) {
+            return None;
+        }
+        let reason = marks::reason(&head.headers, self.0.trust);
+        // Trailers-only: the status of the call stands in the head.
+        Some(match grpc::status(&head.headers) {
             Some(status) => Seen::GrpcAnswer { status, reason },
             None => Seen::Answer { status: head.status.as_u16(), reason },
+        })
+    }
+
+    fn heard(&self, head: &http::response::Parts, method: &Method) -> Heard {
+        let trust = self.0.trust;
+        match self.seen(head) {
+            Some(seen) => {
+                let outcome = effect::outcome(seen, effect::reads_only(method.as_str()));
+                Heard { outcome, trust, earns: None }
+            }
+            None => Heard { outcome: Outcome::Unknown { stage: Stage::Body }, trust, earns: self.0.retries.clone() },
         }
     }
 
@@ -280,7 +298,7 @@ impl Destination {
 /// The fields of a request, for what observes the call.
 struct Carried<'h>(&'h mut HeaderMap);
 
-impl Carries for Carried<'_> {
+impl Fields for Carried<'_> {
     fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.to_str().ok()
     }
@@ -296,46 +314,11 @@ impl Carries for Carried<'_> {
     }
 }
 
-/// What the trailers of an answer say of the far side, if they say something. From outsiders they lose what is not theirs to
-/// give, whatever they say.
-pub(crate) fn judged(trailers: &mut HeaderMap, trust: Trust) -> Option<Outcome> {
-    let (status, reason) = (grpc_status(trailers), reason_of(trailers, trust));
-    if trust == Trust::Outside {
-        trailers.remove(names::REASON);
-        judge::strip_answer(trailers);
-    }
-    Some(effect::outcome(Seen::GrpcAnswer { status: status?, reason }, false))
-}
-
-/// The status of a call. One that cannot be read is none.
-fn grpc_status(headers: &HeaderMap) -> Option<u8> {
-    let status = headers.get("grpc-status")?.to_str().ok()?;
-    status.bytes().all(|digit| digit.is_ascii_digit()).then(|| status.parse().ok()).flatten()
-}
-
-/// Whether a call failed by the status in these fields.
-pub(crate) fn failed_rpc(headers: &HeaderMap) -> bool {
-    headers.get("grpc-status").is_some_and(|status| status.as_bytes() != b"0")
-}
-
-/// Whether the status of a call is still to come: after the head nobody knows what came of it.
-fn says_it_later(headers: &HeaderMap) -> bool {
-    let grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
-    headers.get(header::CONTENT_TYPE).is_some_and(grpc) && grpc_status(headers).is_none()
-}
-
-fn reason_of(headers: &HeaderMap, trust: Trust) -> Option<Reason> {
-    match trust {
-        Trust::Inside => Reason::from_word(headers.get(names::REASON)?.to_str().ok()?),
-        Trust::Outside => None,
-    }
-}
-
 // === Rules ===
 
 impl Rules {
     fn also_tells(&mut self, conventions: &Conventions) {
-        self.tells = if self.tells_default { Fields::new(conventions.clone()) } else { self.tells.and(conventions) };
+        self.tells = if self.tells_default { FieldSet::new(conventions.clone()) } else { self.tells.and(conventions) };
         self.tells_default = false;
     }
 }
@@ -364,7 +347,7 @@ impl DestinationBuilder {
     /// The fields that it understands; `x-remaining-ms` unless said otherwise. Each carries the same deadline (contract
     /// E7).
     pub fn tells(mut self, conventions: Conventions) -> Self {
-        self.0.tells = Fields::new(conventions);
+        self.0.tells = FieldSet::new(conventions);
         self.0.tells_default = false;
         self
     }
@@ -411,7 +394,12 @@ impl DestinationBuilder {
         rules.ask.check()?;
         if let Some(policy) = policy {
             let policy = if rules.enforces_keys { policy.enforcing_keys() } else { policy };
-            rules.retries = Some(Retries::to(rules.name.clone(), policy).ask(rules.ask).build()?);
+            rules.retries = Some(
+                Retries::to(rules.name.clone(), policy)
+                    .ask(rules.ask)
+                    .without_operation(rules.without_operation)
+                    .build()?,
+            );
         }
         Ok(Destination(Arc::new(rules)))
     }

@@ -233,12 +233,16 @@ where
                         }
                     }
                     let Some(mut request) = request.take() else { return Poll::Pending };
+                    // They are of this call: a service in this process that passes on what it was asked with would make
+                    // its own calls the same attempt.
+                    request.extensions_mut().remove::<Attempt>();
+                    request.extensions_mut().remove::<CallCap>();
                     // Ready only now: what is left may be too little (contract E2, X6).
                     let now = clock::now();
                     if let Some(ending) = call.ending_at(now) {
                         return Poll::Ready(Err(call.cut_off(ending).into()));
                     }
-                    if let Err(not_begun) = destination.write_deadline_at(call, request.headers_mut(), now) {
+                    if let Err(not_begun) = destination.write_head_at(call, request.headers_mut(), now) {
                         return Poll::Ready(Err(not_begun.into()));
                     }
                     call.enter_at(Stage::Wait, now);

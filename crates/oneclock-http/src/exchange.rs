@@ -22,10 +22,10 @@ tokio::task_local! {
 
 /// The exchange that this task serves. Found by the ingress layer with [`current`](Self::current).
 #[derive(Clone, Debug, Default)]
-pub struct Exchange(Arc<Mutex<Answering>>);
+pub struct Exchange(Arc<Mutex<Writing>>);
 
 #[derive(Debug, Default)]
-struct Answering {
+struct Writing {
     operation: Option<Operation>,
     turn: u64,        // counts answers, so that the next one on a kept connection is not taken for this one
     one_answer: bool, // a stream: what is guarded ends with its answer, which hyper may still hold when it has taken all
@@ -69,7 +69,7 @@ impl Exchange {
     }
 
     fn guard<F: Future>(inner: F, one_answer: bool) -> Guarded<F> {
-        let exchange = Self(Arc::new(Mutex::new(Answering { one_answer, ..Answering::default() })));
+        let exchange = Self(Arc::new(Mutex::new(Writing { one_answer, ..Writing::default() })));
         Guarded {
             inner: CURRENT.scope(exchange.clone(), inner),
             exchange,
@@ -108,7 +108,7 @@ impl Exchange {
         drop(operation);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Answering> {
+    fn lock(&self) -> MutexGuard<'_, Writing> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

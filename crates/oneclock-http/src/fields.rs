@@ -11,19 +11,19 @@ use oneclock::clock;
 use oneclock_core::Trust;
 use oneclock_core::wire::{Convention, Conventions, NothingToSend, Reader, Reading, Wall, names};
 
+use crate::marks;
 use crate::protocol::{Protocol, Spoken};
-use crate::retry::judge;
 
 /// Conventions, prepared for header maps.
 ///
 /// A look-up in a map checks and hashes the name every time, for each convention. Going through the map once costs less:
 /// nearly every field differs from all conventions in the length of its name or in its last letter already.
 #[derive(Clone, Debug)]
-pub(crate) struct Fields {
+pub(crate) struct FieldSet {
     conventions: Conventions,
-    names: Arc<[Option<HeaderName>]>, // of the conventions, in their order; a declared name is checked to be one
-    marks: u64,                       // the marks of all names
-    own: Marked,                      // those that have no name in the contract
+    names: Arc<[HeaderName]>, // of the conventions; a declared name is checked to be one
+    marks: u64,               // the marks of all names
+    own: Marked,              // those that have no name in the contract
 }
 
 /// What a request's fields say of its deadline and of the protocol that it speaks.
@@ -52,10 +52,10 @@ struct Marked {
     marks: u64, // the marks of all names
 }
 
-impl Fields {
+impl FieldSet {
     pub(crate) fn new(conventions: Conventions) -> Self {
         let names =
-            conventions.iter().map(|convention| HeaderName::try_from(convention.name().as_str()).ok()).collect();
+            conventions.iter().filter_map(|convention| HeaderName::try_from(convention.name().as_str()).ok()).collect();
         let marks = conventions.iter().fold(0, |marks, convention| marks | mark(convention.name().as_str()));
         let own = conventions.iter().map(|convention| convention.name().as_str());
         let own = Marked::new(own.filter(|name| !names::ALL.contains(name)));
@@ -87,7 +87,7 @@ impl Fields {
             {
                 reader.field(convention, value.as_bytes());
             } else if trust == Trust::Inside
-                && let Some(said) = judge::attempt_said_by(name, value)
+                && let Some(said) = marks::attempt_said_by(name, value)
             {
                 attempt = attempt.max(said);
             }
@@ -114,16 +114,16 @@ impl Fields {
         KNOWN.strip(headers);
         self.own.strip(headers);
         if let Some(connection) = headers.get(header::CONNECTION)
-            && self.names.iter().flatten().any(|name| speaks_of(connection, name))
+            && self.names.iter().any(|name| speaks_of(connection, name))
         {
             headers.remove(header::CONNECTION); // it would have the next hop drop what is written here
         }
         let wall = if self.conventions.need_wall() { clock::wall() } else { Wall::default() };
-        let mut names = self.names.iter();
         let mut unnameable = None;
         self.conventions.write(remaining, wall, |field, value| {
-            match (names.next(), HeaderValue::from_bytes(value.as_bytes())) {
-                (Some(Some(name)), Ok(value)) => {
+            let name = self.names.iter().find(|name| name.as_str() == field.as_str());
+            match (name, HeaderValue::from_bytes(value.as_bytes())) {
+                (Some(name), Ok(value)) => {
                     headers.insert(name.clone(), value);
                 }
                 _ => unnameable = Some(field.clone()),
@@ -134,6 +134,15 @@ impl Fields {
             Some(field) => Err(NothingToSend { field, remaining }),
             None => Ok(()),
         }
+    }
+
+    /// Whether `remaining` can be told in each of these.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub(crate) fn check(&self, remaining: Duration) -> Result<(), NothingToSend> {
+        let wall = if self.conventions.need_wall() { clock::wall() } else { Wall::default() };
+        self.conventions.write(remaining, wall, |_, _| {})
     }
 
     fn find(&self, name: &HeaderName) -> Option<&Convention> {

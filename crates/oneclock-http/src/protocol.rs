@@ -133,6 +133,16 @@ impl Protocol {
         spoken.protocol(&head.method, &head.uri)
     }
 
+    /// What the `content-type` of a message says by itself, if that is enough: Connect's unary calls need more.
+    pub(crate) fn of_content(headers: &HeaderMap) -> Option<Self> {
+        let mut spoken = Spoken::default();
+        spoken.content_type(headers.get(header::CONTENT_TYPE)?);
+        match spoken.content {
+            Some(Content::Says(protocol)) => Some(protocol),
+            _ => None,
+        }
+    }
+
     /// Whether it is another one than plain HTTP.
     pub(crate) fn is_rpc(self) -> bool {
         self != Self::Http
@@ -148,16 +158,12 @@ impl Protocol {
 
     /// Follows the messages of an answer whose end can be said between two of them.
     pub(crate) fn messages(self, head: &HeaderMap) -> Option<Messages> {
-        let content = head.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes)?;
         let framed = match self {
-            Self::Grpc => content.starts_with(b"application/grpc") && !content.starts_with(b"application/grpc-web"),
-            Self::GrpcWeb => {
-                content.starts_with(b"application/grpc-web") && !content.starts_with(b"application/grpc-web-text")
-            }
-            Self::ConnectStream(_) => content.starts_with(b"application/connect"),
-            Self::Http | Self::GrpcWebText | Self::ConnectUnary => false,
+            Self::Http | Self::GrpcWebText | Self::ConnectUnary => return None,
+            Self::Grpc | Self::GrpcWeb | Self::ConnectStream(_) => Self::of_content(head)?,
         };
-        framed.then(Messages::default)
+        // Which form the messages of a Connect stream have is the answer's to say.
+        (std::mem::discriminant(&framed) == std::mem::discriminant(&self)).then(Messages::default)
     }
 }
 

@@ -18,18 +18,16 @@ use oneclock_core::wire::server_timing::{Account, SERVER_TIMING};
 
 const FIELD: HeaderName = HeaderName::from_static(SERVER_TIMING);
 
-/// Puts the account of `operation` into the head of its answer, if this caller is told; takes out what was copied.
+/// Puts the account of `operation` into the head of its answer, if this caller is told; takes out what was copied, whoever
+/// asks: the account of a child is none of this operation.
 pub(crate) fn tell(headers: &mut HeaderMap, operation: &Operation, trust: Trust, told: bool) {
-    match (trust, told) {
-        (Trust::Outside, _) => take_out(headers),
-        (Trust::Inside, true) => {
-            take_out(headers);
-            let account = Account::of(operation.name(), &operation.ledger(), operation.deadline(), clock::now());
-            if let Ok(value) = HeaderValue::try_from(account.to_field()) {
-                headers.append(FIELD, value);
-            }
-        }
-        (Trust::Inside, false) => {}
+    take_out(headers);
+    if trust == Trust::Outside || !told {
+        return;
+    }
+    let account = Account::of(operation.name(), &operation.ledger(), operation.deadline(), clock::now());
+    if let Ok(value) = HeaderValue::try_from(account.to_field()) {
+        headers.append(FIELD, value);
     }
 }
 

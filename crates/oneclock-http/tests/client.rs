@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc as std_mpsc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
-use oneclock::events::Counting;
+use oneclock::events::{Counting, Event, Fields, Observer, Slot};
 use oneclock::{Operation, Stopped, WhyNot, clock};
 use oneclock_core::{Cause, Outcome, Reason, Stage, Trust};
 use oneclock_http::{
@@ -80,6 +80,33 @@ fn overrun(operation: &Operation) -> Duration {
 }
 
 // === What the far side is told ===
+
+/// Sets a field to how often it was asked.
+#[derive(Default)]
+struct Carrying(AtomicU32);
+
+impl Observer for Carrying {
+    fn on(&self, _: &Event<'_>) {}
+
+    fn carry(&self, _: &Slot, fields: &mut dyn Fields) {
+        let asked = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+        fields.set("x-asked", &asked.to_string());
+    }
+}
+
+/// An observer may count what it makes, an identifier of a span for example: one for each call that is sent.
+#[tokio::test]
+async fn what_an_observer_sends_with_a_call_is_asked_for_once_right_before_it_is_sent() {
+    for protocol in BOTH {
+        let peer = peer::echo_headers(protocol).expect("a peer");
+        let inventory = client(protocol, &peer);
+        for nth in ["1", "1"] {
+            let op = Operation::begin("order", AMPLE).observed_by(Arc::new(Carrying::default()));
+            inventory.request_in(&op, get("/")).await.expect("an answer");
+            assert_eq!(peer.await_request().await.expect("seen").headers["x-asked"], nth, "{protocol:?}");
+        }
+    }
+}
 
 #[tokio::test]
 async fn the_head_is_right_on_both_protocols() {

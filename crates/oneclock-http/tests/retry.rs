@@ -689,3 +689,80 @@ async fn the_wait_for_the_service_below_is_cut_off_with_the_attempt() {
     drop(error);
     assert!(calls.load(Ordering::Relaxed) >= 1);
 }
+
+// === gRPC: the status comes last ===
+
+/// The head of an answer whose status is still to come says nothing: nothing to repeat, nothing to be glad about. In an outage
+/// that is told in trailers the naive way, by the 200 in the head, earns a token with every failure.
+#[tokio::test(start_paused = true)]
+async fn r9_a_status_in_the_trailers_earns_a_token_only_if_it_says_that_all_went_well() {
+    for (content_type, status, earned) in [
+        ("application/grpc", Some("0"), 1),
+        ("application/grpc", Some("14"), 0),
+        ("application/grpc", None, 0),
+        ("Application/gRPC+proto", Some("14"), 0),
+        ("application/grpc-web+proto", None, 0), // its trailers are in its body
+        ("application/json", None, 1),
+    ] {
+        for message in [true, false] {
+            let calls = Arc::new(AtomicU32::new(0));
+            let policy = no_wait().effect(Effect::ReadOnly).build().expect("a policy");
+            let pricing =
+                Destination::named("pricing").retry(policy).trust(Trust::Inside).build().expect("limits that fit");
+            let tokens = pricing.retries().expect("a policy").tokens().tenths();
+            let count = calls.clone();
+            let client = ServiceBuilder::new()
+                .layer(RetryLayer::new(pricing.clone()))
+                .layer(EgressLayer::new(pricing.clone()))
+                .service_fn(move |_: Request<Replay>| {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    let trailers = status.map(|status| {
+                        HeaderMap::from_iter([(
+                            "grpc-status".parse().expect("a name"),
+                            status.parse().expect("a value"),
+                        )])
+                    });
+                    let message = message.then(|| http_body::Frame::data(Bytes::from_static(b"\0\0\0\0\x03one")));
+                    let frames = message.into_iter().chain(trailers.map(http_body::Frame::trailers));
+                    let body = StreamBody::new(futures_util::stream::iter(
+                        frames.map(Ok::<_, Infallible>).collect::<Vec<_>>(),
+                    ));
+                    let answer = Response::builder().header("content-type", content_type).body(body);
+                    std::future::ready(Ok::<_, Infallible>(answer.expect("an answer")))
+                });
+            let op = op(AMPLE);
+            let answer = op.scope(client.oneshot(request(Method::POST, ""))).await.expect("an answer");
+            assert!(answer.extensions().get::<AnswerGivenUp>().is_none(), "nobody gave up: {content_type} {status:?}");
+            answer.into_body().collect().await.expect("all of it");
+            let now = pricing.retries().expect("a policy").tokens().tenths();
+            assert_eq!(
+                (now - tokens, calls.load(Ordering::Relaxed)),
+                (earned, 1),
+                "{content_type} {status:?} {message}"
+            );
+        }
+    }
+}
+
+// === What a request carries of its call ===
+
+/// A service in this process that passes on what its request carried would make its own calls the same attempt, under the same
+/// limit.
+#[tokio::test(start_paused = true)]
+async fn what_is_said_of_one_call_does_not_reach_the_service_below_it() {
+    let policy = no_wait().build().expect("a policy");
+    let pricing = Destination::named("pricing").retry(policy).build().expect("limits that fit");
+    let client = ServiceBuilder::new()
+        .layer(RetryLayer::new(pricing.clone()))
+        .layer(EgressLayer::new(pricing))
+        .service_fn(|request: Request<Replay>| {
+            let carried = request.extensions();
+            let attempt = carried.get::<oneclock_core::retry::Attempt>().is_some();
+            let cap = carried.get::<oneclock_http::CallCap>().is_some();
+            std::future::ready(Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(format!("{attempt} {cap}")))))
+        });
+    let mut asked = request(Method::GET, "");
+    asked.extensions_mut().insert(oneclock_http::CallCap(ms(100)));
+    let answer = op(AMPLE).scope(client.oneshot(asked)).await.expect("an answer");
+    assert_eq!(answer.into_body().collect().await.expect("a body").to_bytes(), "false false");
+}

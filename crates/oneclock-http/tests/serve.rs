@@ -1221,3 +1221,63 @@ async fn i14_a_server_that_is_dropped_takes_everything_with_it() {
     caller.leave().await;
     before.assert_back().await;
 }
+
+// === Panics ===
+
+/// What is logged at level error.
+#[derive(Clone, Default)]
+struct Errors(Arc<std::sync::Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Errors {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::ERROR
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text(String);
+        impl tracing::field::Visit for Text {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0.push_str(&format!("{field}={value:?} "));
+            }
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// Whoever is called at night finds it in the log, whatever the caller spoke.
+#[tokio::test]
+async fn a_handler_that_panics_is_logged_on_both_protocols() {
+    for http2 in [false, true] {
+        let errors = Errors::default();
+        let _logging = tracing::subscriber::set_default(errors.clone());
+        let broken = || async { panic!("a slice index out of bounds") };
+        let app = hello().route("/broken", get(move || async move { broken().await as &'static str }));
+        let server = Server::of(app, |serve| serve).await;
+        if http2 {
+            let caller = Caller::h2(server.addr).connect().await.unwrap();
+            let outcome = caller.get("/broken").send().await.unwrap().answer().await;
+            assert!(!matches!(outcome, H2Outcome::Complete { .. }), "{outcome:?}");
+        } else {
+            let outcome = Caller::h1(server.addr).get("/broken").answer().await.unwrap();
+            assert!(!matches!(outcome, H1Outcome::Complete { .. }), "{outcome:?}");
+        }
+        server.lives().await;
+        server.stop().await; // every connection is over
+        let logged = errors.0.lock().unwrap().clone();
+        assert_eq!(logged.iter().filter(|line| line.contains("a handler panicked")).count(), 1, "{http2}: {logged:?}");
+    }
+}

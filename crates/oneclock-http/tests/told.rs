@@ -177,6 +177,26 @@ async fn s1_the_end_of_such_a_stream_names_the_callers_deadline() {
     assert!(text.contains("the caller's deadline") && !text.contains("total limit"), "{text}");
 }
 
+/// Its idle limit is ours, whatever made the other one: a caller that is told `deadline` would look for its own mistake.
+#[tokio::test(start_paused = true)]
+async fn s2_the_idle_limit_of_a_stream_is_never_told_as_the_callers_deadline() {
+    let policy =
+        Policy::named("ticker").route("/shop.Pricing", |limits| limits.streaming(ms(100), Duration::from_secs(60)));
+    for timeout in [None, Some(("grpc-timeout", "5S"))] {
+        let layer = IngressLayer::new(policy.clone().build().unwrap()).trust(Trust::Inside);
+        let layer = layer.route_by(|_, uri| Some(Route::Method(uri.path())));
+        let asking: Vec<_> = std::iter::once(("content-type", "application/grpc")).chain(timeout).collect();
+        let began = clock::now();
+        let answered = ask(layer, &asking, || async { answer("application/grpc", stalling(vec![message(0, b"one")])) });
+        let read = read(answered.await).await;
+        assert_eq!(read.at.since(began), ms(100));
+        let trailers = read.end.unwrap();
+        assert_eq!(trailers["oneclock-reason"], "cap", "{timeout:?}");
+        let text = trailers["grpc-message"].to_str().unwrap();
+        assert!(text.contains("the idle limit") && text.contains("bound: cap"), "{text}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn s2_what_a_caller_of_http_said_covers_the_establishment_of_a_declared_stream() {
     let began = clock::now();

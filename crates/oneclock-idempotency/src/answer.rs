@@ -54,13 +54,10 @@ pub(crate) const NEVER: [HeaderName; 12] = [
     header::RETRY_AFTER,
 ];
 
-/// What is said of one call, by this layer or one further out, and is never the service's to repeat.
-const OF_ONE_CALL: [HeaderName; 4] = [
-    names::REPLAYED,
-    oneclock_http::names::REASON,
-    HeaderName::from_static(wire::ONECLOCK_RETRIED),
-    HeaderName::from_static(wire::GRPC_RETRY_PUSHBACK_MS),
-];
+/// Whether it says something of one call, by this layer or one further out: never the service's to repeat.
+fn is_of_one_call(name: &HeaderName) -> bool {
+    *name == names::REPLAYED || wire::OF_ONE_CALL.contains(&name.as_str())
+}
 
 /// Of gRPC: how the messages are compressed.
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
@@ -134,7 +131,7 @@ impl Answer {
                 || (is_rpc && *name == GRPC_ENCODING)
                 || (protocol == Protocol::ConnectUnary && name.as_str().starts_with(CONNECT_TRAILER))
         };
-        let lasting = |name: &HeaderName| !NEVER.contains(name) && !OF_ONE_CALL.contains(name);
+        let lasting = |name: &HeaderName| !NEVER.contains(name) && !is_of_one_call(name);
         let trailers_only = is_rpc && head.headers.contains_key(grpc::STATUS);
         Self {
             status: head.status,
@@ -277,7 +274,9 @@ mod tests {
     #[test]
     fn m7_of_a_call_what_says_how_it_ended_is_kept_with_its_own_metadata() {
         let own = HeaderName::from_static("shop-detail-bin");
-        let names: Vec<_> = NEVER.into_iter().chain(OF_ONE_CALL).chain([own.clone(), grpc::STATUS]).collect();
+        let of_one_call = wire::OF_ONE_CALL.map(HeaderName::from_static);
+        let names: Vec<_> =
+            NEVER.into_iter().chain(of_one_call).chain([names::REPLAYED, own.clone(), grpc::STATUS]).collect();
         let kept = |answer: &Answer| {
             let name = |(name, _): (&HeaderName, &HeaderValue)| name.clone();
             (answer.headers().map(name).collect::<Vec<_>>(), answer.trailers().map(name).collect::<Vec<_>>())

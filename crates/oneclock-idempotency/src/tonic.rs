@@ -16,8 +16,7 @@ use bytes::Bytes;
 use http::{Extensions, Request, Response};
 use http_body::{Frame, SizeHint};
 use http_body_util::Full;
-use oneclock_core::Trust;
-use oneclock_http::{BoxError, NothingHappened, Problem};
+use oneclock_http::{BoxError, Problem};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -49,9 +48,7 @@ fn problem(status: &Status) -> Option<&Problem> {
 }
 
 pub(crate) fn nothing_happened(extensions: &Extensions) -> bool {
-    let said =
-        |problem: &Problem| problem.to_grpc_response(Trust::Outside).extensions().get::<NothingHappened>().is_some();
-    extensions.get::<Status>().and_then(problem).is_some_and(said)
+    extensions.get::<Status>().and_then(problem).is_some_and(Problem::says_nothing_happened)
 }
 
 /// Takes the handler's status out of its answer, if there is a problem that says the same.

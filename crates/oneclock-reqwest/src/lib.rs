@@ -164,7 +164,7 @@ impl Budget {
         extensions: &mut Extensions,
         next: Next<'_>,
     ) -> Result<Response, CallError> {
-        if let Err(not_begun) = self.destination.write_deadline(&call, request.headers_mut()) {
+        if let Err(not_begun) = self.destination.write_head(&call, request.headers_mut()) {
             call.close(Outcome::NotSent);
             return Err(not_begun.into());
         }

@@ -4,14 +4,17 @@
 //! deadline is `DEADLINE_EXCEEDED`. Every status made here keeps its error as its source, so that nothing has to be read
 //! from a text.
 
+use std::collections::hash_map::RandomState;
 use std::error::Error as StdError;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::BuildHasher as _;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use oneclock::{NotBegun, Stopped, WhyNot};
 use oneclock_core::effect::{self, Seen};
+use oneclock_core::wire::names as wire;
 use oneclock_core::{Outcome, Reason, Stage, Trust};
 use oneclock_http::{AnswerGivenUp, BodyCutOff, BoxError, CallError, Problem, is_refused_stream};
 use tonic::metadata::AsciiMetadataValue;
@@ -142,7 +145,8 @@ pub struct Answered {
 struct BrokeOff(Problem); // what whoever made the call may say of it
 
 /// What a status says of a part of the work, as a mark on it: the one thing that gets through tonic into the trailers of a
-/// stream, where the source of a status is lost.
+/// stream, where the source of a status is lost. It counts only with the token of this process: a far side that is called
+/// without our layers can write such a field, too.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Part {
     Reason(Reason),
@@ -150,7 +154,13 @@ pub(crate) enum Part {
     CallTimedOut,
 }
 
-pub(crate) const PART: HeaderName = HeaderName::from_static("oneclock-part");
+const PART: HeaderName = HeaderName::from_static(wire::ONECLOCK_PART);
+
+/// What only this process knows, drawn from the keys of the standard library's hash maps.
+static TOKEN: LazyLock<String> = LazyLock::new(|| {
+    let (one, two) = (RandomState::new(), RandomState::new());
+    format!("{:016x}{:016x}", one.hash_one(0_u8), two.hash_one(1_u8))
+});
 
 // === OrStatus ===
 
@@ -399,20 +409,23 @@ impl Part {
     }
 
     pub(crate) fn mark(self, mut status: Status) -> Status {
-        status.metadata_mut().insert("oneclock-part", AsciiMetadataValue::from_static(self.word()));
+        if let Ok(mark) = AsciiMetadataValue::try_from(format!("{} {}", self.word(), *TOKEN)) {
+            status.metadata_mut().insert(wire::ONECLOCK_PART, mark);
+        }
         status
     }
 
-    /// Takes the mark off.
+    /// Takes the mark off, whoever made it; it says something if we did.
     pub(crate) fn take(headers: &mut HeaderMap) -> Option<Self> {
-        let value = headers.remove(PART)?;
-        match value.as_bytes() {
-            b"call_timed_out" => Some(Self::CallTimedOut),
-            word => {
-                let reason = std::str::from_utf8(word).ok().and_then(Reason::from_word);
-                Some(reason.map_or(Self::CallFailed, Self::Reason))
-            }
+        let mark = headers.remove(PART)?;
+        let (word, token) = mark.to_str().ok()?.split_once(' ')?;
+        if token != *TOKEN {
+            return None;
         }
+        Some(match word {
+            "call_timed_out" => Self::CallTimedOut,
+            word => Reason::from_word(word).map_or(Self::CallFailed, Self::Reason),
+        })
     }
 
     pub(crate) fn problem(self) -> Problem {

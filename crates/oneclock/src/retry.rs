@@ -240,7 +240,7 @@ impl Retries {
             let tried = judge(&result).switched_on(self.is_on());
             let now = clock::now();
             let mut step = match Self::ended_early(operation, now) {
-                Some(stop) if tried.outcome != Outcome::Applied => Step::Stop(stop),
+                Some(stop) if tried.outcome != Outcome::Applied && !tried.to_be_told => Step::Stop(stop),
                 _ => plan.tried(tried, &self.0.tokens, (self.0.random)(), now),
             };
             if let Step::Wait { until } = step {

@@ -5,7 +5,9 @@
 //! guarantee is a timer outside the body, since nobody polls a body that cannot be written: [`Exchange`] under our
 //! accept loop, else a watcher that takes the producer away.
 
+mod heard;
 mod producer;
+mod stream;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -17,19 +19,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use oneclock::{Call, Driver, EndOf, Ended, Operation, clock};
+use oneclock::{Call, Driver, EndOf, Ended, Operation};
 use oneclock_core::name::Hop;
-use oneclock_core::{BoundBy, Cause, Deadline, Ending, Name, Outcome, Stage, Tick, Trust};
-use tokio::time::Sleep;
+use oneclock_core::{Bound, BoundBy, Cause, Ending, Name, Stage, Tick, Trust};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::producer::{Producer, Seen, Slot, Watched};
-use crate::destination::judged;
+use self::stream::Stream;
 use crate::exchange::Exchange;
-use crate::names;
+use crate::marks;
 use crate::problem::Problem;
 use crate::protocol::{Messages, Protocol};
-use crate::retry::judge;
+
+pub(crate) use self::heard::Heard;
 
 /// Any error, as bodies and services pass them on.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
@@ -70,23 +72,6 @@ pub(crate) struct LastWords {
     pub(crate) can_be_said: bool, // trailers reach the caller
 }
 
-/// Whether a body is a stream, and with which clock of its own.
-enum Stream {
-    /// No stream, or none that anybody knows of.
-    No,
-    /// It looks like one, and its route was not declared streaming (contract S2).
-    Undeclared,
-    /// It ends when nothing came for this long.
-    Declared(Box<Quiet>),
-}
-
-/// How long a stream may be quiet, and since when it is.
-struct Quiet {
-    limit: Duration,
-    since: Tick,
-    timer: Option<Pin<Box<Sleep>>>,
-}
-
 enum Source<B> {
     /// Polled in place: whole already, or guarded by an exchange.
     Here(Producer<B>),
@@ -98,9 +83,9 @@ enum Source<B> {
 enum Owner {
     /// A response of ours; the operation's work is done when all of it is handed over.
     Response { driver: Driver, exchange: Option<(Exchange, u64)>, trust: Trust },
-    /// An answer to a call of ours, and what its head said of the far side.
+    /// An answer to a call of ours, and what it said of the far side.
     /// Boxed, so that a body that needs none of this is small: it is moved several times.
-    Answer { call: Box<Call>, outcome: Outcome, trust: Trust },
+    Answer { call: Box<Call>, heard: Heard },
 }
 
 // === BoundedBody ===
@@ -126,7 +111,7 @@ where
         let mut producer = Producer::new(body);
         producer.look(cx);
         if let Some(Seen::Trailers(trailers)) = &mut producer.seen {
-            strip(trailers, trust);
+            marks::strip_trailers(trailers, trust);
         }
         if producer.is_over() {
             driver.finish_at(now);
@@ -159,7 +144,7 @@ where
 
     /// The same as a stream: it has this idle limit, and its operation the other one.
     pub(crate) fn declared_stream(mut self, idle: Duration, now: Tick) -> Self {
-        self.stream = Stream::Declared(Box::new(Quiet { limit: idle, since: now, timer: None }));
+        self.stream = Stream::declared(idle, now);
         self
     }
 
@@ -179,28 +164,20 @@ where
 
     /// The body of an answer whose head came at `now`. Its first frame is looked at.
     ///
-    /// `outcome` is what the head said of the far side, whose trailers can say otherwise.
-    pub(crate) fn answer(
-        body: B,
-        mut call: Call,
-        outcome: Outcome,
-        trust: Trust,
-        now: Tick,
-        cx: &mut Context<'_>,
-    ) -> Self {
+    /// `heard` is what the head said of the far side, whose trailers can say otherwise.
+    pub(crate) fn answer(body: B, mut call: Call, mut heard: Heard, now: Tick, cx: &mut Context<'_>) -> Self {
         let mut producer = Producer::new(body);
         producer.look(cx);
         if producer.rest.is_none() && !matches!(producer.seen, Some(Seen::Failed(_))) {
-            let outcome = match &mut producer.seen {
-                Some(Seen::Trailers(trailers)) => judged(trailers, trust).unwrap_or(outcome),
-                _ => outcome,
-            };
-            call.close_at(outcome, now);
+            if let Some(Seen::Trailers(trailers)) = &mut producer.seen {
+                heard.trailers(trailers);
+            }
+            heard.close_at(call, now);
             return Self { source: Source::Here(producer), owner: None, stream: Stream::No, last_words: None };
         }
         call.enter_at(Stage::Body, now);
         let end = EndOf::or_at(call.operation().clone(), call.deadline());
-        let owner = Some(Owner::Answer { call: Box::new(call), outcome, trust });
+        let owner = Some(Owner::Answer { call: Box::new(call), heard });
         Self { source: Source::watched(producer, end), owner, stream: Stream::No, last_words: None }
     }
 
@@ -285,9 +262,9 @@ where
         };
         let Poll::Ready(mut frame) = polled else {
             ready!(this.stream.poll_quiet(cx));
-            // Nothing came for too long: the end of the stream's operation, as its total limit would be.
+            // Nothing came for too long: the end of the stream's operation, by a limit of ours whatever made its total one.
             let Some(Owner::Response { driver, .. }) = &this.owner else { return Poll::Pending };
-            driver.operation().end(Cause::Deadline);
+            driver.operation().end_by(Cause::Deadline, BoundBy::Cap);
             return Poll::Ready(driver.operation().ending().and_then(|ending| this.cut_off(ending)));
         };
         this.stream.went_on();
@@ -343,8 +320,8 @@ impl<B> BoundedBody<B> {
         }
         let Some(trailers) = frame.trailers_mut() else { return };
         match &mut self.owner {
-            Some(Owner::Response { trust, .. }) => strip(trailers, *trust),
-            Some(Owner::Answer { outcome, trust, .. }) => *outcome = judged(trailers, *trust).unwrap_or(*outcome),
+            Some(Owner::Response { trust, .. }) => marks::strip_trailers(trailers, *trust),
+            Some(Owner::Answer { heard, .. }) => heard.trailers(trailers),
             None => {}
         }
     }
@@ -373,9 +350,9 @@ impl<B> BoundedBody<B> {
         let owner = self.owner.take()?;
         self.empty(); // first, so that the guards of what produced it have closed what they opened
         let last = match &owner {
-            Owner::Response { driver, .. } => self
-                .last_words
-                .and_then(|words| words.frame(driver.operation(), ending, self.stream.hint(ending.bound))),
+            Owner::Response { driver, .. } => {
+                self.last_words.and_then(|words| words.frame(driver.operation(), ending, &self.stream))
+            }
             Owner::Answer { .. } => None,
         };
         let cut_off = owner.cut_off(ending, self.stream.hint(ending.bound));
@@ -412,72 +389,21 @@ impl<B> fmt::Debug for BoundedBody<B> {
     }
 }
 
-/// Removes from the trailers of a response what is not the handler's to give: copied from an answer below, it would say what is
-/// not so.
-pub(crate) fn strip(trailers: &mut HeaderMap, trust: Trust) {
-    trailers.remove(names::REASON);
-    if trust == Trust::Outside {
-        judge::strip_answer(trailers);
-    }
-}
-
 // === LastWords ===
 
 impl LastWords {
     /// The frame to end with, unless a message is begun (what is truncated never looks complete) or the producer has said its
     /// own last words.
-    fn frame(&self, operation: &Operation, ending: Ending, hint: Option<String>) -> Option<Frame<Bytes>> {
+    fn frame(&self, operation: &Operation, ending: Ending, stream: &Stream) -> Option<Frame<Bytes>> {
         if !self.can_be_said || !self.messages.at_boundary() || self.messages.said_the_last(self.protocol) {
             return None;
         }
-        let ended = Ended::of(operation, ending);
-        Problem::ended(&ended, ended.reason()).hint(hint).to_last_frame(self.protocol, self.trust)
-    }
-}
-
-// === Stream ===
-
-impl Stream {
-    /// Ready when nothing came for too long.
-    fn poll_quiet(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Self::Declared(quiet) = self else { return Poll::Pending };
-        let end = Deadline::after(quiet.since, quiet.limit);
-        let due = clock::instant(end);
-        let timer = quiet.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
-        while !end.is_past(clock::now()) {
-            ready!(timer.as_mut().poll(cx));
-            timer.as_mut().reset(due); // fired within its grain
+        let mut ended = Ended::of(operation, ending);
+        if let Some(idle) = stream.idle_limit() {
+            ended.bound = Bound { by: ending.bound, limit: idle };
         }
-        Poll::Ready(())
-    }
-
-    /// A frame came.
-    fn went_on(&mut self) {
-        if let Self::Declared(quiet) = self {
-            quiet.since = clock::now();
-            quiet.timer = None;
-        }
-    }
-
-    /// How to change what ended it; `total` is what made its other limit, which does not move.
-    fn hint(&self, total: BoundBy) -> Option<String> {
-        match self {
-            Self::No => None,
-            Self::Undeclared => Some(
-                "an event stream needs a route that is declared so: .route(\"/events\", |limits| limits.streaming(idle, \
-                 total))"
-                    .to_owned(),
-            ),
-            Self::Declared(quiet) => {
-                let was_quiet = clock::now().since(quiet.since) >= quiet.limit;
-                let limit = match total {
-                    _ if was_quiet => "it was the idle limit of the stream",
-                    BoundBy::Caller => "it was the caller's deadline, which covers the stream",
-                    _ => "it was the total limit of the stream",
-                };
-                Some(limit.to_owned())
-            }
-        }
+        let problem = Problem::ended(&ended, ended.reason()).hint(stream.hint(ending.bound));
+        problem.to_last_frame(self.protocol, self.trust)
     }
 }
 
@@ -506,7 +432,7 @@ impl Owner {
                 }
                 driver.finish();
             }
-            Self::Answer { call, outcome, .. } => call.close(outcome),
+            Self::Answer { call, heard } => heard.close(*call),
         }
     }
 
@@ -520,8 +446,8 @@ impl Owner {
                 }
             }
             // Left unread by choice, the head's word stands. Cut off, nothing is certain.
-            Self::Answer { call, outcome, .. } => match call.ending() {
-                None => call.close(outcome),
+            Self::Answer { call, heard } => match call.ending() {
+                None => heard.close(*call),
                 Some(_) => drop(call),
             },
         }

@@ -318,15 +318,14 @@ impl Inner {
         mut request: Request<Sending>,
         progress: &Arc<Progress>,
     ) -> Result<Response<Received>, Fault> {
-        // What is below one unit now will not be more later: no connection for it (contract E2).
-        self.destination.write_deadline(call, request.headers_mut())?;
+        self.destination.check(call)?; // no connection for what could not be told
         let mut kept_may_do = true;
         loop {
             let taken = self.take(call, kept_may_do).await?;
             if taken.is_http2() != (request.version() == Version::HTTP_2) {
                 self.base.address_again(&mut request, taken.is_http2()); // nobody knew, or it was agreed differently
             }
-            self.destination.write_deadline(call, request.headers_mut())?;
+            self.destination.write_head(call, request.headers_mut())?;
             call.enter(Stage::Send);
             let reused = taken.is_reused();
             let mut failed = match self.send(call, taken, request, progress).await? {

@@ -18,14 +18,11 @@ use oneclock_core::{BoundBy, Cause, Deadline, Ending, Progress, Stage, Tick, Tru
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::body::{self, BoundedBody, BoxError, LastWords};
-use crate::destination::failed_rpc;
-use crate::names;
-use crate::problem::{OF_A_STATUS, Problem};
+use crate::body::{BoundedBody, BoxError, LastWords};
+use crate::problem::Problem;
 use crate::protocol::Protocol;
-use crate::retry::judge;
-use crate::timing;
 use crate::upload::{Upload, Waits};
+use crate::{grpc, marks, names, timing};
 
 pin_project! {
     /// The future of [`Ingress`](super::Ingress).
@@ -41,7 +38,7 @@ pin_project! {
         driver: Option<Driver>,
         begun: bool, // whether it was polled
         waited_for: Option<Arc<AtomicU8>>, // whether the handler waits for the upload
-        answering: Answering,
+        asker: Asker,
         answer: PhantomData<fn() -> A>,
     }
 
@@ -81,7 +78,7 @@ pub(super) struct Queued<S, B> {
 
 /// What is known of the caller, for the answer that the layer makes itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answering {
+pub(super) struct Asker {
     pub(super) trust: Trust,
     pub(super) protocol: Protocol,
     pub(super) coverage: Coverage,
@@ -124,7 +121,7 @@ where
             driver: None,
             begun: false,
             waited_for: None,
-            answering: Answering {
+            asker: Asker {
                 trust: Trust::Outside,
                 protocol: Protocol::Http,
                 coverage: Coverage::Unary,
@@ -141,9 +138,9 @@ where
         work: Work<S, S::Future, S::Error, B>,
         driver: Driver,
         waited_for: Option<Arc<AtomicU8>>,
-        answering: Answering,
+        asker: Asker,
     ) -> Self {
-        Self { work, end: None, driver: Some(driver), begun: false, waited_for, answering, answer: PhantomData }
+        Self { work, end: None, driver: Some(driver), begun: false, waited_for, asker, answer: PhantomData }
     }
 }
 
@@ -184,8 +181,8 @@ where
                 let Some(driver) = this.driver.take() else { return Poll::Pending };
                 Poll::Ready(match result {
                     Ok(response) => {
-                        let response = this.answering.deliver(response, driver, uploading, cx);
-                        Ok(this.answering.marked(&operation, response))
+                        let response = this.asker.deliver(response, driver, uploading, cx);
+                        Ok(this.asker.marked(&operation, response))
                     }
                     Err(error) => {
                         driver.operation().end(Cause::CalledOff); // unless it had ended already: the work was not done
@@ -217,8 +214,8 @@ where
         // The handler goes first, so that its guards close what they opened before the ledger is read.
         operation.sync_scope(|| this.work.set(Work::Over));
         let Some(driver) = this.driver.take() else { return Poll::Pending };
-        let answer = this.answering.ended(&driver, ending, progress);
-        Poll::Ready(Ok(this.answering.marked(&operation, answer).map(BoundedBody::whole)))
+        let answer = this.asker.ended(&driver, ending, progress);
+        Poll::Ready(Ok(this.asker.marked(&operation, answer).map(BoundedBody::whole)))
     }
 }
 
@@ -275,9 +272,9 @@ impl<S, B> Queued<S, B> {
     }
 }
 
-// === Answering ===
+// === Asker ===
 
-impl Answering {
+impl Asker {
     pub(super) fn problem(self, problem: &Problem) -> Response<Bytes> {
         let mut response = problem.to_answer(self.protocol, self.trust);
         response.extensions_mut().insert(OurReason); // for a layer of ours further out
@@ -350,7 +347,7 @@ impl Answering {
                 })
             }
             // An error that a handler reports by now is that of its own end (contract X2).
-            (Some(ending), _) if self.protocol.is_rpc() && failed_rpc(response.headers()) => {
+            (Some(ending), _) if self.protocol.is_rpc() && grpc::is_failure(response.headers()) => {
                 self.ended(&driver, ending, Progress::Working).map(BoundedBody::whole)
             }
             (Some(ending), _) => {
@@ -359,11 +356,11 @@ impl Answering {
                 let Some(mut body) = BoundedBody::whole_now(body, cx) else {
                     return self.ended(&driver, ending, Progress::Working).map(BoundedBody::whole);
                 };
-                if self.protocol.is_rpc() && body.trailers().is_some_and(failed_rpc) {
+                if self.protocol.is_rpc() && body.trailers().is_some_and(grpc::is_failure) {
                     return self.ended(&driver, ending, Progress::Working).map(BoundedBody::whole);
                 }
                 if let Some(trailers) = body.trailers_mut() {
-                    body::strip(trailers, self.trust);
+                    marks::strip_trailers(trailers, self.trust);
                 }
                 operation.tell_if_late(operation.deadline());
                 driver.finish_at(now);
@@ -387,7 +384,7 @@ impl Answering {
     fn name_trailers(self, head: &mut HeaderMap) {
         if self.trailers == Trailers::Named
             && Protocol::Grpc.messages(head).is_some()
-            && !head.contains_key("grpc-status")
+            && !head.contains_key(grpc::STATUS)
         {
             head.append(header::TRAILER, SAID_BEHIND);
         }
@@ -404,15 +401,16 @@ impl Answering {
     /// unless that would make a success of it.
     fn rewritten(self, mut head: http::response::Parts, problem: Problem) -> Response<Bytes> {
         // A service of gRPC answers in its own words, whatever the request called itself.
-        let of_grpc = self.protocol == Protocol::Http && head.headers.contains_key("grpc-status");
+        let of_grpc = self.protocol == Protocol::Http && head.headers.contains_key(grpc::STATUS);
         let protocol = if of_grpc { Protocol::Grpc } else { self.protocol };
         let is_failure = head.status.is_client_error() || head.status.is_server_error();
         let problem = if is_failure { problem.at_status(head.status) } else { problem };
         let (written, body) = Self { protocol, ..self }.problem(&problem).into_parts();
-        let of_a_body = [header::CONTENT_LENGTH, header::CONTENT_ENCODING, header::ETAG, names::REASON];
-        for stale in of_a_body.into_iter().chain(OF_A_STATUS) {
+        let of_a_body = [header::CONTENT_LENGTH, header::CONTENT_ENCODING, header::ETAG];
+        for stale in of_a_body.into_iter().chain(grpc::OF_A_STATUS) {
             head.headers.remove(stale);
         }
+        marks::strip(&mut head.headers);
         head.headers.extend(written.headers);
         head.extensions.extend(written.extensions);
         head.status = written.status;
@@ -423,7 +421,7 @@ impl Answering {
     /// went, if the layer tells that.
     fn marked<A>(self, operation: &Operation, mut response: Response<A>) -> Response<A> {
         let status = response.status().as_u16();
-        judge::mark_answer(response.headers_mut(), status, operation.gave_up_after(), self.trust);
+        marks::mark_answer(response.headers_mut(), status, operation.gave_up_after(), self.trust);
         timing::tell(response.headers_mut(), operation, self.trust, self.timing);
         response
     }
@@ -452,5 +450,18 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IngressFuture").field("driver", &self.driver).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_behind_the_messages_is_all_that_a_status_and_we_have_to_say() {
+        let (named, of_a_status) = (SAID_BEHIND, grpc::OF_A_STATUS);
+        let named: Vec<_> = named.to_str().expect("text").split(", ").collect();
+        let of_a_status = of_a_status.each_ref().map(http::HeaderName::as_str);
+        assert_eq!(named, [&of_a_status[..], &oneclock_core::wire::names::OURS_TO_SAY].concat());
     }
 }

@@ -12,7 +12,7 @@ use oneclock_core::{Policy, Trust};
 use tower_layer::Layer;
 
 use super::Ingress;
-use crate::fields::Fields;
+use crate::fields::FieldSet;
 
 /// Gives every request a deadline and keeps it, on head and body. See [`ingress`](crate::ingress) for the order of its
 /// steps.
@@ -26,7 +26,7 @@ pub struct IngressLayer(pub(super) Arc<Config>);
 #[derive(Clone)]
 pub(super) struct Config {
     pub(super) policy: Policy,
-    pub(super) fields: Fields,
+    pub(super) fields: FieldSet,
     pub(super) trust: Option<Trust>,
     pub(super) route: Option<FindRoute>,
     pub(super) platform: Option<Arc<dyn Fn() -> Option<Duration> + Send + Sync>>,
@@ -105,7 +105,7 @@ impl IngressLayer {
     pub fn new(policy: Policy) -> Self {
         Self(Arc::new(Config {
             policy,
-            fields: Fields::new(Conventions::default_set()),
+            fields: FieldSet::new(Conventions::default_set()),
             trust: None,
             route: None,
             platform: None,
@@ -125,7 +125,7 @@ impl IngressLayer {
     /// The deadline fields to read; the contract's default set unless said otherwise.
     #[must_use]
     pub fn reads(mut self, conventions: Conventions) -> Self {
-        self.config().fields = Fields::new(conventions);
+        self.config().fields = FieldSet::new(conventions);
         self
     }
 

@@ -15,7 +15,7 @@ use oneclock_core::wire::Read;
 use oneclock_core::{Deadline, Name, Reason};
 use tower_service::Service;
 
-use super::future::{Answering, IngressFuture, Queued, Trailers, Work};
+use super::future::{Asker, IngressFuture, Queued, Trailers, Work};
 use super::layer::{Config, Route};
 use crate::Arrival;
 use crate::body::{BoundedBody, BoxError};
@@ -62,7 +62,8 @@ where
         let said = config.fields.read(request.method(), request.uri(), request.headers(), trust);
         let route = config.route.and_then(|route| route(request.extensions(), request.uri()));
         let observed = events::is_observed(config.observer.as_ref());
-        let label = route.and_then(Route::pattern).filter(|_| observed).map(|pattern| Name::from(Arc::<str>::from(pattern)));
+        let label =
+            route.and_then(Route::pattern).filter(|_| observed).map(|pattern| Name::from(Arc::<str>::from(pattern)));
         let limits = match route {
             Some(Route::Pattern(pattern)) => config.policy.limits(Some(pattern)),
             Some(Route::Method(path)) => config.policy.limits_of_method(path),
@@ -81,7 +82,7 @@ where
         };
         let coverage = limits.coverage();
         let timing = config.server_timing;
-        let answering = Answering { trust, protocol: said.protocol, coverage, asked, bodiless, trailers, timing };
+        let asker = Asker { trust, protocol: said.protocol, coverage, asked, bodiless, trailers, timing };
         let rpc = said.protocol.is_rpc();
         let decision = limits.decide(&Arriving { reading: said.reading, rpc, trust, arrived, now, platform });
 
@@ -90,13 +91,13 @@ where
             Decision::Refused(refused) => {
                 let field = refused.malformed.map(|malformed| malformed.field.clone());
                 self.tell_refused(label, refused.reason, refused.remaining, field, refused.skew_suspected);
-                return IngressFuture::refused(unread(&request, answering.problem(&Problem::refused(&refused))));
+                return IngressFuture::refused(unread(&request, asker.problem(&Problem::refused(&refused))));
             }
         };
         if shutdown.is_some_and(oneclock::Shutdown::is_signalled) {
             let remaining = accepted.budget.deadline.remaining(now);
             self.tell_refused(label, Reason::Shutdown, remaining, None, accepted.skew_suspected);
-            return IngressFuture::refused(unread(&request, answering.problem(&Problem::shutting_down(remaining))));
+            return IngressFuture::refused(unread(&request, asker.problem(&Problem::shutting_down(remaining))));
         }
 
         let within = Operation::current(); // an outer layer decided already, or a caller in this process: only shorten
@@ -127,7 +128,7 @@ where
                 Work::Queued { queued: Box::new(Queued::new(inner, request)) }
             }
         });
-        IngressFuture::begun(work, driver, waited_for, answering)
+        IngressFuture::begun(work, driver, waited_for, asker)
     }
 }
 

@@ -18,6 +18,7 @@ use oneclock::{
     Ended, Missing, NotBegun, Operation, PartFailed, Stopped, TaskFailed, TooLate, Unfinished, not_connected_in,
     reason_in, stopped_in,
 };
+use oneclock_core::ending::Repeat;
 use oneclock_core::ingress::RefusedAtIngress;
 use oneclock_core::ledger::Ledger;
 use oneclock_core::retry::Pushback;
@@ -28,7 +29,7 @@ use crate::client::{NotCollected, NotSuccessful};
 use crate::error::{CallError, CallFailed};
 
 pub use document::ledger_json;
-pub(crate) use rpc::OF_A_STATUS;
+pub use rpc::{grpc_message, grpc_status_of_connect};
 
 /// Why there is no proper answer, for the caller.
 ///
@@ -132,21 +133,25 @@ impl Problem {
         }
     }
 
-    /// Our own mistake: 500, and no word about it to outsiders. So it is logged here, at level error, with its causes and
-    /// the current operation.
-    pub fn internal(error: &dyn std::error::Error) -> Self {
-        let current = Operation::current();
-        let operation = current.as_ref().map(|operation| tracing::field::display(operation.name()));
-        tracing::error!(operation, error = %chain(error), "this service failed, which is answered with status 500");
+    /// Our own mistake, which somebody else logs: 500, and nothing of what it was.
+    pub fn failed() -> Self {
         Self {
             word: Some("internal"),
             title: "this service failed".into(),
             status: 500,
             grpc_status: 13,
             reason: None,
-            insight: Some(chain(error)),
             ..Self::new(Reason::CalledOff)
         }
+    }
+
+    /// Our own mistake: 500, and no word about it to outsiders. So it is logged here, at level error, with its causes and
+    /// the current operation.
+    pub fn internal(error: &dyn std::error::Error) -> Self {
+        let current = Operation::current();
+        let operation = current.as_ref().map(|operation| tracing::field::display(operation.name()));
+        tracing::error!(operation, error = %chain(error), "this service failed, which is answered with status 500");
+        Self { insight: Some(chain(error)), ..Self::failed() }
     }
 
     /// The problem of any error: its own words where something in its source chain was stopped by a budget, 504 where a
@@ -164,11 +169,24 @@ impl Problem {
 
     /// The same of an error that somebody else holds.
     pub fn of_error(error: &(dyn std::error::Error + 'static)) -> Self {
+        Self::known(error).unwrap_or_else(|| Self::internal(error))
+    }
+
+    /// The same, if something in its source chain says why there is no answer. `None` for what would be a mistake of our own:
+    /// nothing is logged.
+    ///
+    /// ```
+    /// # use oneclock_http::Problem; use std::io::{Error, ErrorKind};
+    /// assert!(Problem::known(&Error::other("disk full")).is_none());
+    /// let unreachable = oneclock::NotConnected::because(Error::from(ErrorKind::ConnectionRefused));
+    /// assert_eq!(Problem::known(&unreachable).map(|problem| problem.status()), Some(503));
+    /// ```
+    pub fn known(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         if let Some(problem) = error.downcast_ref::<Self>() {
-            return problem.clone();
+            return Some(problem.clone());
         }
         if let Some(problem) = find::<Self>(error) {
-            return problem.of_a_part(); // a step or a part said it in these words already
+            return Some(problem.of_a_part()); // a step or a part said it in these words already
         }
         let problem = if let Some(stopped) = stopped_in(error) {
             stopped.into()
@@ -191,9 +209,9 @@ impl Problem {
         } else if not_connected_in(error).is_some() {
             Self::not_connected()
         } else {
-            return Self::internal(error);
+            return None;
         };
-        Self { insight: Some(chain(error)), ..problem }
+        Some(Self { insight: Some(chain(error)), ..problem })
     }
 
     /// A problem of the service's own making: not found, conflict, and so on. It has a status and a title, and no
@@ -337,6 +355,11 @@ impl Problem {
         self.outcome
     }
 
+    /// Whether it is the handler's word that nothing happened: see [`nothing_happened`](Self::nothing_happened).
+    pub fn says_nothing_happened(&self) -> bool {
+        self.nothing.is_some()
+    }
+
     /// How long to wait before coming again: only where that is welcome, and only if it fits what the caller has left.
     fn come_again_after(&self) -> Option<Duration> {
         match self.come_again {
@@ -344,7 +367,7 @@ impl Problem {
             Pushback::Never => return None,
             Pushback::Unsaid => {}
         }
-        let welcome = matches!(self.reason, Some(Reason::Shed | Reason::Shutdown));
+        let welcome = self.reason.map(Reason::repeat) == Some(Repeat::IfItFits);
         let fits = self.remaining.is_some_and(|remaining| remaining > RETRY_AFTER_LEAST);
         (welcome && fits).then_some(RETRY_AFTER_LEAST)
     }

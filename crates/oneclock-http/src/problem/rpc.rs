@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 use http_body::Frame;
 use oneclock_core::retry::Pushback;
@@ -15,25 +15,18 @@ use oneclock_core::{Reason, Trust};
 use serde_json::{Map, Value, json};
 
 use super::Problem;
+use crate::grpc;
 use crate::protocol::{Codec, END_OF_STREAM, Protocol, TRAILERS};
-
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-const GRPC_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
-const GRPC_PUSHBACK: HeaderName = HeaderName::from_static(oneclock_core::wire::names::GRPC_RETRY_PUSHBACK_MS);
-
-/// What an answer may carry of the error of a call below, and what a problem in its place must not.
-pub(crate) const OF_A_STATUS: [HeaderName; 4] = [GRPC_STATUS, GRPC_MESSAGE, GRPC_DETAILS, GRPC_PUSHBACK];
 
 impl Problem {
     /// The response for a caller of this trust that speaks `protocol`.
     pub fn to_answer(&self, protocol: Protocol, trust: Trust) -> Response<Bytes> {
-        let grpc = |content_type| self.trailers_only(content_type, trust);
+        let of_grpc = |content_type| self.trailers_only(content_type, trust);
         match protocol {
             Protocol::Http => self.to_response(trust),
             Protocol::Grpc => self.to_grpc_response(trust),
-            Protocol::GrpcWeb => grpc(HeaderValue::from_static("application/grpc-web+proto")),
-            Protocol::GrpcWebText => grpc(HeaderValue::from_static("application/grpc-web-text+proto")),
+            Protocol::GrpcWeb => of_grpc(HeaderValue::from_static("application/grpc-web+proto")),
+            Protocol::GrpcWebText => of_grpc(HeaderValue::from_static("application/grpc-web-text+proto")),
             Protocol::ConnectUnary => self.connect_unary(trust),
             Protocol::ConnectStream(codec) => self.connect_stream(codec, trust),
         }
@@ -84,20 +77,20 @@ impl Problem {
 
     fn write_status(&self, headers: &mut HeaderMap, trust: Trust) {
         let message = self.message(trust);
-        headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(self.grpc_status)));
+        headers.insert(grpc::STATUS, HeaderValue::from(u16::from(self.grpc_status)));
         if let Ok(message) = HeaderValue::try_from(percent_encoded(message)) {
-            headers.insert(GRPC_MESSAGE, message);
+            headers.insert(grpc::MESSAGE, message);
         }
         if let Some(details) = self.status_details(self.grpc_status, message, trust)
             && let Ok(details) = HeaderValue::try_from(details)
         {
-            headers.insert(GRPC_DETAILS, details);
+            headers.insert(grpc::DETAILS, details);
         }
         self.write_reason(headers);
         if self.reason == Some(Reason::Shed) || self.come_again != Pushback::Unsaid {
             // What does not fit is said as well: silence would be taken for leave to try at once.
             let wait = self.come_again_after().and_then(|wait| u32::try_from(wait.as_millis()).ok());
-            headers.insert(GRPC_PUSHBACK, wait.map_or(HeaderValue::from_static("-1"), HeaderValue::from));
+            headers.insert(grpc::PUSHBACK, wait.map_or(HeaderValue::from_static("-1"), HeaderValue::from));
         }
     }
 
@@ -190,6 +183,27 @@ fn connect_code(grpc_status: u8) -> (&'static str, u16) {
         16 => ("unauthenticated", 401),
         _ => ("unknown", 500),
     }
+}
+
+/// gRPC's number for Connect's word for it; `None` for a word that Connect does not have.
+///
+/// ```
+/// # use oneclock_http::grpc_status_of_connect;
+/// assert_eq!(grpc_status_of_connect("aborted"), Some(10));
+/// assert_eq!(grpc_status_of_connect("oops"), None);
+/// ```
+pub fn grpc_status_of_connect(code: &str) -> Option<u8> {
+    (1..=16).find(|status| connect_code(*status).0 == code)
+}
+
+/// One message as gRPC frames it: no flags, its length, itself. `None` if it is longer than any can be (4 GiB).
+///
+/// ```
+/// # use oneclock_http::grpc_message;
+/// assert_eq!(grpc_message(b"\x08\x07").unwrap(), b"\0\0\0\0\x02\x08\x07"[..]);
+/// ```
+pub fn grpc_message(payload: &[u8]) -> Option<Bytes> {
+    message(0, payload)
 }
 
 /// gRPC's status for one of HTTP's that a service chose itself. `google.rpc.Code` has one of HTTP's for each of gRPC's; this is

@@ -19,13 +19,13 @@ use hyper::body::Incoming;
 use oneclock::{Shutdown, clock};
 use oneclock_core::Deadline;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinError;
 use tokio::time::sleep_until;
 use tokio_util::task::AbortOnDropHandle;
 use tower_service::Service;
 
 use super::connection::{self, Terms};
 use super::listener::Listener;
+use super::streams::tell;
 use crate::body::BoxError;
 
 /// How long accepting rests after an error that the next attempt would meet again (no descriptors, no memory).
@@ -78,7 +78,7 @@ where
             () = shutdown.signalled() => break Ok(()),
             () = &mut signal => break Ok(()),
             Some(over) = connections.next(), if !connections.is_empty() => {
-                tell(over);
+                tell(over, "its connection is closed");
                 continue;
             }
             admitted = door.admit() => admitted,
@@ -111,7 +111,7 @@ async fn drain(shutdown: &Shutdown, mut connections: Connections, grace: Option<
         tokio::select! {
             biased;
             over = connections.next() => match over {
-                Some(over) => tell(over),
+                Some(over) => tell(over, "its connection is closed"),
                 None => break,
             },
             () = &mut grace_over, if !is_over => {
@@ -123,14 +123,6 @@ async fn drain(shutdown: &Shutdown, mut connections: Connections, grace: Option<
     // Without a grace of our own the shutdown is drained by whoever shares it.
     if let Some(end) = end {
         shutdown.drain(end.remaining(clock::now())).await;
-    }
-}
-
-fn tell(over: Result<(), JoinError>) {
-    match over {
-        Ok(()) => {}
-        Err(error) if error.is_panic() => tracing::error!(%error, "a handler panicked, its connection is closed"),
-        Err(_) => {} // the runtime is shutting down
     }
 }
 

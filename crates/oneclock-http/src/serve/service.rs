@@ -26,8 +26,8 @@ pub(super) struct Stamping<S> {
 
 pin_project! {
     /// Waits for the service to be ready, where the wait is counted, then for its answer.
-    #[project = AnsweringProj]
-    pub(super) struct Answering<S: Service<Request<Incoming>>> {
+    #[project = ServedProjection]
+    pub(super) struct Served<S: Service<Request<Incoming>>> {
         service: S,
         request: Option<Request<Incoming>>,
         #[pin]
@@ -57,7 +57,7 @@ where
 {
     type Response = Response<Outgoing<B>>;
     type Error = S::Error;
-    type Future = Answering<S>;
+    type Future = Served<S>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let (arrival, in_flight) = self.link.arrived(!request.body().is_end_stream());
@@ -65,13 +65,13 @@ where
         self.link.introduce(request.extensions_mut());
         let http2 = request.version() == Version::HTTP_2;
         let service = self.service.clone();
-        Answering { service, request: Some(request), answer: None, in_flight: Some(in_flight), http2 }
+        Served { service, request: Some(request), answer: None, in_flight: Some(in_flight), http2 }
     }
 }
 
-// === Answering ===
+// === Served ===
 
-impl<S, B> Future for Answering<S>
+impl<S, B> Future for Served<S>
 where
     S: Service<Request<Incoming>, Response = Response<B>>,
 {

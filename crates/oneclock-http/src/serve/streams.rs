@@ -13,7 +13,7 @@ use std::time::Duration;
 use oneclock::clock;
 use oneclock_core::{Deadline, Tick};
 use pin_project_lite::pin_project;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Sleep, sleep_until};
 
 use crate::exchange::{Exchange, Guarded};
@@ -59,7 +59,22 @@ impl Streams {
     /// Ends what is left, and returns when it is gone.
     pub(super) async fn end(self) {
         let mut left = std::mem::take(&mut *lock(&self.0));
-        left.shutdown().await;
+        left.abort_all();
+        while let Some(over) = left.join_next().await {
+            tell(over, STREAM);
+        }
+    }
+}
+
+/// What a panic in a stream's task costs.
+const STREAM: &str = "its stream is reset";
+
+/// A task that served somebody is over: a panic is for whoever is called at night, on every protocol.
+pub(super) fn tell(over: Result<(), JoinError>, cost: &'static str) {
+    match over {
+        Ok(()) => {}
+        Err(error) if error.is_panic() => tracing::error!(%error, "a handler panicked, {cost}"),
+        Err(_) => {} // aborted: the connection is over, or the runtime is shutting down
     }
 }
 
@@ -83,7 +98,9 @@ where
             timer: None,
         };
         let mut streams = lock(&streams);
-        while streams.try_join_next().is_some() {} // so that no more are kept than were ever open at once
+        while let Some(over) = streams.try_join_next() {
+            tell(over, STREAM); // taken here, so that no more are kept than were ever open at once
+        }
         streams.spawn(PACE.scope(pace, paced));
     }
 }

@@ -11,6 +11,7 @@ use http::{Method, Request};
 use oneclock::Operation;
 use oneclock::events::{OperationEnded, Slot};
 use oneclock_core::{Cause, Ending, Ledger, Reason, Stage};
+use oneclock_http::grpc;
 use tracing::Span;
 use tracing::field::{Empty, display};
 
@@ -92,8 +93,7 @@ impl OperationSpan {
     /// Of a request, whose trace context decides the parent.
     pub(super) fn of_request<B>(operation: &Operation, request: &Request<B>) -> Self {
         let incoming = Incoming::of(request.headers()).map(Arc::new);
-        let content_type = request.headers().get(http::header::CONTENT_TYPE);
-        let rpc = content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
+        let rpc = grpc::is_grpc(request.headers());
         let route = operation.route().map(|route| route.as_str());
         let method = request.uri().path().trim_start_matches('/');
         let name = match (rpc, route) {
@@ -142,9 +142,9 @@ impl OperationSpan {
     /// Fields that may have the status of a call: the head, or the trailers.
     pub(super) fn rpc_status(&self, fields: &http::HeaderMap) {
         if self.rpc
-            && let Some(code) = fields.get("grpc-status").and_then(|code| code.to_str().ok()?.parse().ok())
+            && let Some(code) = grpc::status(fields)
         {
-            self.code.store(code, Ordering::Relaxed);
+            self.code.store(code.into(), Ordering::Relaxed);
         }
     }
 

@@ -14,9 +14,9 @@ use oneclock_core::Reason;
 use oneclock_http::{AnswerGivenUp, BoundedBody, BoxError, names};
 use tonic::{Code, Status};
 
-use crate::details;
-use crate::fields::{DETAILS, PUSHBACK, RETRIED, STATUS};
-use crate::status::{self, Answered, PART};
+use crate::fields::DETAILS;
+use crate::status::{self, Answered};
+use crate::{details, fields};
 
 /// The body of an answer to a call through [`ClientLayer`](crate::ClientLayer): its messages and trailers, under the
 /// deadline of the call. Its error is a [`Status`].
@@ -40,10 +40,9 @@ pub(super) fn head<A>(response: Response<BoundedBody<A>>) -> Result<Response<Cli
 fn failure(headers: &mut HeaderMap, gave_up: Option<AnswerGivenUp>) -> Option<Status> {
     // The destination has removed it already, unless its word counts.
     let reason = headers.remove(names::REASON);
-    for of_this_call in [RETRIED, PUSHBACK, PART] {
-        headers.remove(of_this_call);
-    }
-    let code = Code::from_bytes(headers.get(STATUS)?.as_bytes());
+    let code = fields::code(headers);
+    fields::forget_the_call(headers, code.is_some_and(|code| code != Code::Ok));
+    let code = code?;
     if code == Code::Ok {
         headers.remove(DETAILS); // there is nothing to be said of it, and tonic would panic at what is no base64
         return None;

@@ -12,12 +12,12 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 use http_body::{Body, Frame, SizeHint};
-use oneclock::{Ended, not_connected_in, reason_in, stopped_in};
-use oneclock_http::{BodyCutOff, CallError, Problem, names};
+use oneclock_core::wire::names as wire;
+use oneclock_http::{CallError, Problem};
 use pin_project_lite::pin_project;
 use tonic::{Code, Status};
 
-use crate::fields::{DETAILS, PUSHBACK, RETRIED, STATUS};
+use crate::fields::{self, DETAILS, PUSHBACK, RETRIED};
 use crate::status::{Answered, Part, find, write};
 
 pin_project! {
@@ -82,24 +82,14 @@ fn problem_of(status: &Status) -> Option<Problem> {
     {
         return Some(Problem::call_timed_out());
     }
-    (says_only_that_it_failed(status.code()) && is_known(source)).then(|| Problem::of(status.clone()))
+    // What it was is said by the same rule as for handlers of HTTP.
+    says_only_that_it_failed(status.code()).then(|| Problem::known(status)).flatten()
 }
 
 /// A service that says `NOT_FOUND` because a call failed has decided what it answers.
 fn says_only_that_it_failed(code: Code) -> bool {
     use Code::{Cancelled, DeadlineExceeded, Internal, ResourceExhausted, Unavailable, Unknown};
     matches!(code, Cancelled | DeadlineExceeded | Internal | ResourceExhausted | Unavailable | Unknown)
-}
-
-/// Whether something in the chain says why there is no answer.
-fn is_known(error: &(dyn StdError + 'static)) -> bool {
-    stopped_in(error).is_some()
-        || reason_in(error).is_some()
-        || not_connected_in(error).is_some()
-        || find::<Problem>(error).is_some()
-        || find::<CallError>(error).is_some()
-        || find::<Ended>(error).is_some()
-        || find::<BodyCutOff>(error).is_some()
 }
 
 // === GrpcAnswer ===
@@ -134,10 +124,10 @@ where
 /// [`ClientLayer`](crate::ClientLayer) left on it. Whether the caller is trusted is not known here: it is written as for
 /// outsiders.
 fn clean(trailers: &mut HeaderMap) {
-    for not_ours_to_give in [names::REASON, RETRIED] {
-        trailers.remove(not_ours_to_give);
+    for not_the_handlers in wire::OURS_TO_SAY {
+        trailers.remove(not_the_handlers);
     }
-    let code = trailers.get(STATUS).map_or(Code::Ok, |status| Code::from_bytes(status.as_bytes()));
+    let code = fields::code(trailers).unwrap_or(Code::Ok);
     if let Some(part) = Part::take(trailers).filter(|_| says_only_that_it_failed(code)) {
         for stale in [DETAILS, PUSHBACK] {
             trailers.remove(stale);

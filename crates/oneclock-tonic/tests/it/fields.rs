@@ -158,7 +158,7 @@ async fn e7_the_far_side_is_told_grpc_timeout_whoever_made_the_destination() {
     // The naive way, the destination as it was given: tonic's server would work without a limit.
     let plain = Destination::named("pricing").build().unwrap();
     let (call, mut told) = (plain.begin(Some(op)).unwrap(), http::HeaderMap::new());
-    plain.write_deadline(&call, &mut told).unwrap();
+    plain.write_head(&call, &mut told).unwrap();
     assert!(told.contains_key("x-remaining-ms") && !told.contains_key("grpc-timeout"));
 }
 

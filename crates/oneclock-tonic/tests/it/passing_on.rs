@@ -128,6 +128,56 @@ async fn r9_when_an_untrusted_far_side_wants_to_be_asked_again_is_not_passed_on(
     }
 }
 
+/// The mark between our two layers is only ours: a far side that is called without them could say with it what it likes, of a
+/// deadline of ours for example.
+#[tokio::test(start_paused = true)]
+async fn x2_a_far_side_behind_a_plain_channel_cannot_say_that_our_deadline_has_passed() {
+    let far = serve_plain(peer(|_| async {
+        let mut status = Status::unavailable("no pens left");
+        status.metadata_mut().insert("oneclock-part", "deadline".parse().unwrap());
+        Err(status)
+    }));
+    for after_the_head in [false, true] {
+        let far = far.channel();
+        let net = serve_outside(peer(move |_| {
+            let mut far = Caller::new(far.clone());
+            async move {
+                let asked = async move { far.unary(Request::new("hello")).await.map(tonic::Response::into_inner) };
+                if !after_the_head {
+                    return Ok(one(asked.await?));
+                }
+                Ok(one("first").chain(futures_util::stream::once(asked)).boxed())
+            }
+        }));
+        let seen = if after_the_head { end_of_stream(&net).await } else { seen(&net).await };
+        assert_eq!(
+            (seen.code(), seen.message()),
+            (Code::Unavailable, "no pens left"),
+            "after the head: {after_the_head}"
+        );
+        assert!(seen.metadata().get("oneclock-part").is_none());
+    }
+}
+
+/// One status, however it is written: what we find of a call and what tonic hands on agree.
+#[tokio::test(start_paused = true)]
+async fn a_status_with_a_leading_zero_is_read_alike_by_everybody() {
+    for (written, want) in [("00", None), ("05", Some((Code::NotFound, Outcome::Failed)))] {
+        let channel = tower::service_fn(move |_: http::Request<tonic::body::Body>| async move {
+            let status = http::HeaderMap::from_iter([(oneclock_http::grpc::STATUS, written.parse().unwrap())]);
+            let message = http_body_util::Full::new(bytes::Bytes::from_static(b"\0\0\0\0\x03one"));
+            let body = http_body_util::BodyExt::with_trailers(message, async { Some(Ok(status)) });
+            let answer = http::Response::builder().header("content-type", "application/grpc");
+            Ok::<_, std::convert::Infallible>(answer.body(tonic::body::Body::new(body)).unwrap())
+        });
+        let channel = ClientLayer::new(destination("stock").build().unwrap()).layer(channel);
+        let op = Operation::begin("order", ms(5_000));
+        let answer = op.scope(Caller::new(channel).unary(Request::new("hello"))).await;
+        let failed = answer.err().map(|status| (status.code(), outcome(&status).unwrap()));
+        assert_eq!(failed, want, "{written}");
+    }
+}
+
 /// The caller above takes it for what it is: it may have happened.
 #[tokio::test(start_paused = true)]
 async fn r8_whoever_called_the_whole_knows_no_more_than_that_it_may_have_happened() {

@@ -1,92 +1,29 @@
-//! The connections of one destination: who may use one, which are kept, and what ends each.
+//! The one connection of HTTP/2: many calls at a time, as many as its peer allows.
 //!
-//! Every connection has one task, and every task an end: it is idle and its time is up, it is idle and the last client is
-//! gone, its call was cut off, or the answer on it is over, which the call's deadline bounds.
-//!
-//! Code of others (bodies, wakers) is polled and dropped by connections, and may come back here: the body of an upload may
-//! be the answer of another call of the same client. So none of it is polled or dropped under a lock that somebody waits
-//! for.
-//!
-//! hyper-util's `client::pool` was tried on paper and does not fit: its cache keeps whatever it is given (dirty, closed,
-//! without limit), lets go of a race it lost only into an executor without bound, and hides whether a caller is waiting
-//! for a connection or for a connect, which the ledger has to tell apart.
+//! Decides who gets a stream, who is woken when there may be one free, and when the connection takes no more calls.
 
-use std::fmt;
 use std::future::poll_fn;
-use std::pin::pin;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::body::Incoming;
-use hyper::client::conn::{TrySendError, http1, http2};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::http2;
 use oneclock::clock;
 use oneclock_core::{Deadline, Tick};
+use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tokio_util::task::TaskTracker;
 
-use super::builder::{Offers, Settings};
-use super::connect;
-use super::upload::Sending;
+use super::{Exchanged, GOODBYE, Io, Pool, Turn, lock, said};
+use crate::client::upload::Sending;
 
-/// How long a connection that is given up may take to say goodbye, and one whose answer is past its deadline to settle.
-const GOODBYE: Duration = Duration::from_secs(1);
-
-type Io = TokioIo<connect::Io>;
 type Http2 = std::pin::Pin<Box<http2::Connection<Io, Sending, Tasks>>>;
 
-/// What a connection made of a request.
-pub(super) type Exchanged = Result<http::Response<Incoming>, TrySendError<http::Request<Sending>>>;
-
-/// The connections of one destination.
-pub(super) struct Pool {
-    settings: Settings,
-    /// For calls over HTTP/1.1, and for calls over HTTP/2.
-    turns: [Arc<Semaphore>; 2],
-    /// What the two sides agreed on last, where they are free to: [`NOBODY_KNOWS`], or what is offered.
-    agreed: AtomicU8,
-    /// Held by whoever opens the one connection of HTTP/2, or the first one, which tells what is spoken.
-    pub(super) opening: tokio::sync::Mutex<()>,
-    kept: Mutex<Kept>,
-}
-
-#[derive(Default)]
-struct Kept {
-    idle: Vec<Line>, // the latest last
-    shared: Option<Arc<Shared>>,
-    ids: u64,
-}
-
-const NOBODY_KNOWS: u8 = 0;
-const HTTP1: u8 = 1;
-const HTTP2: u8 = 2;
-
-/// The right to one call at a time.
-pub(super) type Turn = OwnedSemaphorePermit;
-
-/// One HTTP/1.1 connection without a call, or with the one of its holder. Dropping it closes the socket.
-pub(super) struct Line {
-    id: u64,
-    sender: http1::SendRequest<Sending>,
-    back: mpsc::Sender<Answering>,
-    pub(super) reused: bool,
-    _driver: AbortOnDropHandle<()>,
-}
-
-/// A line on which an answer is under way. Its own task holds it until the answer is over.
-struct Answering {
-    line: Line,
-    turn: Turn,
-    until: Instant,
-}
-
 /// One HTTP/2 connection. When the last holder is gone, it ends.
-pub(super) struct Shared {
+pub(in crate::client) struct Shared {
     id: u64,
     sender: http2::SendRequest<Sending>,
     room: Arc<Room>,
@@ -106,14 +43,14 @@ struct Room {
 }
 
 /// One call's place on an HTTP/2 connection.
-pub(super) struct Stream {
+pub(in crate::client) struct Stream {
     connection: Arc<Shared>,
-    pub(super) reused: bool,
+    pub(in crate::client) reused: bool,
     _turn: Turn,
 }
 
 /// Why there is no place on the HTTP/2 connection.
-pub(super) enum NoStream {
+pub(in crate::client) enum NoStream {
     /// There is no connection.
     NotConnected,
     /// Each of its streams is taken. Resolves when one may be free, or when the connection takes no new calls.
@@ -122,7 +59,7 @@ pub(super) enum NoStream {
 
 /// Spawns what hyper spawns for one HTTP/2 connection, so that it ends with the connection.
 #[derive(Clone)]
-pub(super) struct Tasks {
+pub(in crate::client) struct Tasks {
     cut: CancellationToken,
     tracker: TaskTracker,
 }
@@ -130,94 +67,8 @@ pub(super) struct Tasks {
 // === Pool ===
 
 impl Pool {
-    pub(super) fn new(settings: Settings) -> Arc<Self> {
-        let turns = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        let agreed = match settings.offers {
-            Offers::Http1 => HTTP1,
-            Offers::Http2 => HTTP2,
-            Offers::Either => NOBODY_KNOWS,
-        };
-        Arc::new(Self {
-            turns: [turns(settings.max_connections), turns(settings.max_streams)],
-            agreed: AtomicU8::new(agreed),
-            settings,
-            opening: tokio::sync::Mutex::new(()),
-            kept: Mutex::default(),
-        })
-    }
-
-    /// Whether calls share one connection: over HTTP/2, and for as long as nobody knows whether that is spoken, so that
-    /// one connection finds out.
-    pub(super) fn shares(&self) -> bool {
-        self.agreed.load(Ordering::Acquire) != HTTP1
-    }
-
-    /// What was found on a connection of which nobody knew.
-    pub(super) fn agreed(&self, http2: bool) {
-        self.agreed.store(if http2 { HTTP2 } else { HTTP1 }, Ordering::Release);
-    }
-
-    fn turns(&self, shared: bool) -> &Arc<Semaphore> {
-        let [http1, http2] = &self.turns;
-        if shared { http2 } else { http1 }
-    }
-
-    /// Whether `turn` is one among calls that share one connection, or that do not.
-    pub(super) fn is_turn(&self, turn: &Turn, shared: bool) -> bool {
-        Arc::ptr_eq(turn.semaphore(), self.turns(shared))
-    }
-
-    /// Waits for a turn, first come, first served.
-    pub(super) async fn turn(&self, shared: bool) -> Turn {
-        match Arc::clone(self.turns(shared)).acquire_owned().await {
-            Ok(turn) => turn,
-            // Nobody closes the semaphore. Were it closed, waiting would be the safe side: the deadline ends it.
-            Err(_closed) => std::future::pending().await,
-        }
-    }
-
-    /// The line that was used last, of those that still stand.
-    pub(super) fn idle(&self) -> Option<Line> {
-        let mut dead = Vec::new(); // dropped outside the lock
-        let mut kept = self.kept();
-        while let Some(mut line) = kept.idle.pop() {
-            if !line.sender.is_closed() {
-                drop(kept);
-                line.reused = true;
-                return Some(line);
-            }
-            dead.push(line);
-        }
-        None
-    }
-
-    /// Keeps `line` for a later call, unless there are enough.
-    fn keep(&self, line: Line) {
-        let surplus = {
-            let mut kept = self.kept();
-            kept.idle.push(line);
-            (kept.idle.len() > self.settings.max_idle).then(|| kept.idle.remove(0))
-        };
-        drop(surplus);
-    }
-
-    fn remove_idle(&self, id: u64) -> Option<Line> {
-        let mut kept = self.kept();
-        let at = kept.idle.iter().position(|line| line.id == id)?;
-        Some(kept.idle.remove(at))
-    }
-
-    /// Speaks HTTP/1.1 over `io`.
-    pub(super) async fn line(self: &Arc<Self>, io: Io) -> hyper::Result<Line> {
-        let (sender, connection) = http1::handshake(io).await?;
-        let id = self.next_id();
-        let (back, answering) = mpsc::channel(1);
-        let driver = drive_line(connection, answering, Arc::downgrade(self), id, self.settings.idle_timeout);
-        Ok(Line { id, sender, back, reused: false, _driver: AbortOnDropHandle::new(tokio::spawn(driver)) })
-    }
-
     /// A place on the HTTP/2 connection. Hands `turn` back with the reason why not.
-    pub(super) fn stream(&self, turn: Turn) -> Result<Stream, (NoStream, Turn)> {
+    pub(in crate::client) fn stream(&self, turn: Turn) -> Result<Stream, (NoStream, Turn)> {
         let mut kept = self.kept();
         let Some(shared) = kept.shared.clone().filter(|shared| !shared.sender.is_closed()) else {
             let dead = kept.shared.take();
@@ -241,12 +92,12 @@ impl Pool {
         Ok(Stream { connection: shared, reused: true, _turn: turn })
     }
 
-    pub(super) fn is_connected(&self) -> bool {
+    pub(in crate::client) fn is_connected(&self) -> bool {
         self.kept().shared.as_ref().is_some_and(|shared| !shared.sender.is_closed())
     }
 
     /// Speaks HTTP/2 over `io`, makes that the connection of this pool, and takes the first stream on it.
-    pub(super) async fn share(self: &Arc<Self>, io: Io, turn: Turn) -> hyper::Result<Stream> {
+    pub(in crate::client) async fn share(self: &Arc<Self>, io: Io, turn: Turn) -> hyper::Result<Stream> {
         let tasks = Tasks { cut: CancellationToken::new(), tracker: TaskTracker::new() };
         let (sender, connection) = http2::Builder::new(tasks.clone()).handshake(io).await?;
         let room = Arc::new(Room {
@@ -303,107 +154,6 @@ impl Pool {
         drop(kept);
         drop(forgotten);
         None
-    }
-
-    fn next_id(&self) -> u64 {
-        let mut kept = self.kept();
-        kept.ids += 1;
-        kept.ids
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        lock(&self.kept)
-    }
-}
-
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool")
-            .field("turns", &self.turns(self.shares()).available_permits())
-            .field("idle", &self.kept().idle.len())
-            .finish_non_exhaustive()
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-// === Line ===
-
-impl Line {
-    /// Sends. The future gives the request back if it was not written.
-    pub(super) fn send(
-        &mut self,
-        request: http::Request<Sending>,
-    ) -> impl Future<Output = Exchanged> + Send + 'static + use<> {
-        self.sender.try_send_request(request)
-    }
-
-    /// The head of an answer is there: the line's own task waits for the end of it, which `deadline` bounds, and keeps
-    /// the line if it is clean then. One whose answer is not read to its end, hyper closes.
-    pub(super) fn answering(self, turn: Turn, deadline: Deadline) {
-        let back = self.back.clone();
-        let until = clock::instant(deadline) + GOODBYE;
-        // Its task is gone if this fails, and so is the connection.
-        let _ = back.try_send(Answering { line: self, turn, until });
-    }
-}
-
-async fn drive_line(
-    connection: http1::Connection<Io, Sending>,
-    mut answering: mpsc::Receiver<Answering>,
-    pool: Weak<Pool>,
-    id: u64,
-    idle_timeout: Duration,
-) {
-    let mut connection = pin!(connection);
-    let mut idle_until = None;
-    loop {
-        tokio::select! {
-            biased;
-            ended = &mut connection => {
-                said(ended);
-                break;
-            }
-            Some(Answering { mut line, turn, until }) = answering.recv() => {
-                let settled = timeout_at(until, poll_fn(|cx| line.sender.poll_ready(cx)));
-                tokio::select! {
-                    biased;
-                    ended = &mut connection => {
-                        said(ended);
-                        break;
-                    }
-                    settled = settled => {
-                        let (Ok(Ok(())), Some(pool)) = (settled, pool.upgrade()) else { break };
-                        pool.keep(line);
-                        idle_until = Some(clock::instant(Deadline::after(clock::now(), idle_timeout)));
-                        drop(turn); // only now, so that who is next finds it
-                    }
-                }
-            }
-            () = until(idle_until) => {
-                idle_until = None;
-                if pool.upgrade().and_then(|pool| pool.remove_idle(id)).is_some() {
-                    break;
-                }
-            }
-        }
-    }
-    drop(pool.upgrade().and_then(|pool| pool.remove_idle(id)));
-}
-
-/// Waits until then, or for good.
-async fn until(then: Option<Instant>) {
-    match then {
-        Some(then) => tokio::time::sleep_until(then).await,
-        None => std::future::pending().await,
-    }
-}
-
-fn said(ended: hyper::Result<()>) {
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended");
     }
 }
 
@@ -494,7 +244,7 @@ async fn wait_for(tracker: &TaskTracker) {
 
 impl Stream {
     /// Sends. The future gives the request back if it was not written.
-    pub(super) fn send(
+    pub(in crate::client) fn send(
         &mut self,
         request: http::Request<Sending>,
     ) -> impl Future<Output = Exchanged> + Send + 'static + use<> {
@@ -502,7 +252,7 @@ impl Stream {
     }
 
     /// No new calls on this connection; it ends with the last of those that are on it.
-    pub(super) fn retire(&self) {
+    pub(in crate::client) fn retire(&self) {
         if let Some(pool) = self.connection.pool.upgrade() {
             pool.forget(self.connection.id);
         }
@@ -534,7 +284,10 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::builder::{Offers, Settings};
+    use crate::client::connect;
     use futures_util::FutureExt;
+    use hyper_util::rt::TokioIo;
     use oneclock_test::{Protocol, peer};
     use tokio::net::TcpStream;
 
