@@ -22,6 +22,8 @@ pub enum Entry {
     Zombies,
     /// Ends are not passed on.
     Propagation,
+    /// Requests come without a deadline.
+    DeadlineMissing,
     /// Switching retries off for one class.
     RetriesOff,
     /// Breaking the circuit to a dependency.
@@ -84,8 +86,15 @@ pub struct Possible {
 
 impl Entry {
     /// All of them, in the order of a table of contents.
-    pub const ALL: &[Self] =
-        &[Self::Timeouts, Self::Zombies, Self::Propagation, Self::RetriesOff, Self::Breaker, Self::Calibration];
+    pub const ALL: &[Self] = &[
+        Self::Timeouts,
+        Self::Zombies,
+        Self::Propagation,
+        Self::DeadlineMissing,
+        Self::RetriesOff,
+        Self::Breaker,
+        Self::Calibration,
+    ];
 
     /// The word after `oneclock playbook`, and after `#` in a link.
     pub const fn name(self) -> &'static str {
@@ -93,6 +102,7 @@ impl Entry {
             Self::Timeouts => "timeouts",
             Self::Zombies => "zombies",
             Self::Propagation => "propagation",
+            Self::DeadlineMissing => "deadline-missing",
             Self::RetriesOff => "retries-off",
             Self::Breaker => "breaker",
             Self::Calibration => "calibration",
@@ -117,6 +127,7 @@ impl Entry {
             Self::Timeouts => pages::timeouts(),
             Self::Zombies => pages::zombies(),
             Self::Propagation => pages::propagation(),
+            Self::DeadlineMissing => pages::deadline_missing(),
             Self::RetriesOff => pages::retries_off(),
             Self::Breaker => pages::breaker(),
             Self::Calibration => pages::calibration(),

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use oneclock_telemetry::names::{BUDGET_AT_ARRIVAL, MISSING};
 use serde::Deserialize;
 
 mod refused;
@@ -48,6 +49,8 @@ pub struct Policy {
     pub retries: Retries,
     /// Ends that are not passed on.
     pub propagation: Propagation,
+    /// Requests that come without a deadline.
+    pub deadline_missing: DeadlineMissing,
     /// When limits should be measured again.
     pub calibration: Calibration,
     /// The share of requests that should be answered in time, and how fast the rest may be used up.
@@ -118,6 +121,24 @@ pub struct Propagation {
     /// The least number that it should have seen in a window.
     pub minimum: u32,
     /// Over what that is taken.
+    pub window: Span,
+    /// How long it must hold.
+    #[serde(rename = "for")]
+    pub for_: Span,
+}
+
+/// Requests that come without a deadline, as a share of all of them.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DeadlineMissing {
+    /// Whether it warns at all.
+    pub watched: bool,
+    /// Above this share it warns.
+    pub warn: Share,
+    /// Where callers never send one: browsers, webhooks, probes. Each is a set of labels; requests with all of them are left
+    /// out, of the share and of the whole.
+    pub edges: Vec<BTreeMap<Label, String>>,
+    /// Over what the share is taken.
     pub window: Span,
     /// How long it must hold.
     #[serde(rename = "for")]
@@ -217,6 +238,9 @@ impl Policy {
                 self.objective.check(burn).map_err(|why| format!("objective.{kind}, window {}: {why}", index + 1))?;
             }
         }
+        for (index, edge) in self.deadline_missing.edges.iter().enumerate() {
+            check_edge(edge).map_err(|why| format!("deadline_missing.edges, edge {}: {why}", index + 1))?;
+        }
         let burns = self.objective.page.iter().chain(&self.objective.ticket);
         let shortest = burns.map(|burn| burn.short).chain([self.calibration.window]).min();
         if let Some(shortest) = shortest.filter(|shortest| *shortest < self.timeouts.window) {
@@ -227,6 +251,28 @@ impl Policy {
             ));
         }
         Ok(())
+    }
+}
+
+fn check_edge(edge: &BTreeMap<Label, String>) -> Result<(), String> {
+    if edge.is_empty() {
+        return Err("it has no labels, so it would be everything: write `watched: false` for that".to_owned());
+    }
+    // Of the request that came without one the other metric must know the label, too, or the share would be of two things.
+    let of_one = |label: &str| label == "le" || BUDGET_AT_ARRIVAL.labels.contains(&label);
+    match edge
+        .iter()
+        .find(|(label, value)| value.is_empty() || of_one(label.as_str()) && !MISSING.labels.contains(&label.as_str()))
+    {
+        Some((label, value)) if value.is_empty() => {
+            Err(format!("{label} is empty, which is a service without that label: write its value"))
+        }
+        Some((label, _)) => Err(format!(
+            "{} is not split by {label}: write labels of services, or one of {}",
+            MISSING.name,
+            MISSING.labels.join(", ")
+        )),
+        None => Ok(()),
     }
 }
 
@@ -266,6 +312,7 @@ impl Default for Policy {
             zombies: Zombies::default(),
             retries: Retries::default(),
             propagation: Propagation::default(),
+            deadline_missing: DeadlineMissing::default(),
             calibration: Calibration::default(),
             objective: Objective::default(),
         }
@@ -304,6 +351,18 @@ impl Default for Propagation {
             seen: Share::percent(10.0),
             unmetered: true,
             minimum: 20,
+            window: Span::minutes(15),
+            for_: Span::minutes(5),
+        }
+    }
+}
+
+impl Default for DeadlineMissing {
+    fn default() -> Self {
+        Self {
+            watched: true,
+            warn: Share::percent(50.0),
+            edges: Vec::new(),
             window: Span::minutes(15),
             for_: Span::minutes(5),
         }

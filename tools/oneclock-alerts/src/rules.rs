@@ -1,7 +1,7 @@
 //! Rules for Prometheus, made from a policy.
 //!
-//! Decides the form: groups of recorded series and of alerts, as YAML. What is recorded is `requests`' work, what is alerted
-//! on `alerts`'.
+//! Decides the form: groups of recorded series and of alerts, as YAML. What is recorded is `requests`' and `ends`' work, what is
+//! alerted on `alerts`'.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ use crate::policy::Policy;
 use crate::written::{self, NotWritten};
 
 mod alerts;
+mod ends;
 mod requests;
 
 pub use alerts::Alert;
@@ -56,8 +57,9 @@ impl Rules {
     /// assert!(rules.contains("alert: OneclockTimeouts"));
     /// ```
     pub fn of(policy: &Policy) -> Self {
-        let recorded = Group { name: "oneclock-requests", rules: requests::recorded(policy) };
-        Self { groups: vec![recorded, Group { name: "oneclock-alerts", rules: alerts::all(policy) }] }
+        let requests = Group { name: "oneclock-requests", rules: requests::recorded(policy) };
+        let ends = Group { name: "oneclock-ends", rules: vec![ends::recorded(policy)] };
+        Self { groups: vec![requests, ends, Group { name: "oneclock-alerts", rules: alerts::all(policy) }] }
     }
 
     /// As a file that Prometheus reads.

@@ -209,6 +209,35 @@ fn cases<'a>(policy: &'a Policy, healthy: &World<'a>) -> Vec<(&'static str, Worl
         world.ends = world.enough_ends();
         (world.seen, world.share, world.attempts) = (0.0, 0.0, 0.0);
     });
+    case("nearly all ends come in the body, when nobody below has anything left to do", &|world| {
+        (world.ends, world.seen) = (3.0 * world.enough_ends(), 0.0);
+        (world.in_body, world.left_in_body) = (0.5, 0.45);
+    });
+    case("nearly all ends find a step that must finish", &|world| {
+        (world.ends, world.seen) = (3.0 * world.enough_ends(), 0.0);
+        world.must_finish = 0.95;
+    });
+    case("two steps that must finish in each request, and no end is left", &|world| {
+        (world.ends, world.seen) = (3.0 * world.enough_ends(), 0.0);
+        world.must_finish = 2.0;
+    });
+    case("some ends come in the body, and of the others a database is not told", &|world| {
+        (world.ends, world.seen) = (3.0 * world.enough_ends(), 0.0);
+        (world.in_body, world.left_in_body, world.must_finish) = (0.1, 0.1, 0.1);
+    });
+
+    case("most requests come without a deadline", &|world| world.missing = world.missing_above());
+    case("no request has a deadline, and next to nothing comes", &|world| {
+        world.missing = 1.0;
+        world.sparse();
+    });
+    let edges = policy.deadline_missing.edges.iter();
+    for edge in edges.filter(|edge| !healthy.is_at(edge)) {
+        case("an edge whose callers never send a deadline", &|world| world.edge = Some(edge));
+        case("most of what comes beside an edge has no deadline", &|world| {
+            (world.edge, world.missing) = (Some(edge), world.missing_above());
+        });
+    }
     cases
 }
 

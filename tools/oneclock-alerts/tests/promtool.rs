@@ -56,15 +56,20 @@ fn every_alert_fires_where_it_should_and_nowhere_else() {
 
 /// Waits that are short, so that there is less to simulate.
 const SHORT: &str = "propagation: { window: 5m }\ncalibration: { for: 5m }\n";
+const EDGES: &str = "deadline_missing: { edges: [{ job: web }, { job: shop, operation: webhook }] }\n";
 
 #[test]
 fn other_policies_hold_as_well() {
     let with = |policy: &str| passes(&format!("{SHORT}{policy}"));
     with("timeouts: { warn: 0.2%, page: 30%, for: 30s }\nminimum: 10\n");
-    with("by: [cluster, job]\nmatch: { cluster: \"a \\\"b\\\" \\\\ c\", env: live }\nlabels: { team: shop }\n");
-    with("by: []\n");
+    let all_of_it = "deadline_missing: { warn: 20%, edges: [{ job: shop }] }\n";
+    let selects = "match: { cluster: \"a \\\"b\\\" \\\\ c\", env: live }\nlabels: { team: shop }\n";
+    with(&format!("by: [cluster, job]\n{selects}{all_of_it}"));
+    with(&format!("by: []\n{EDGES}"));
     with("objective: { in_time: 99.9%, page: [{ times: 10, short: 5m, long: 2h }], ticket: [] }\n");
-    passes("propagation: { unmetered: false, window: 5m }\ncalibration: { for: 5m }\n");
+    passes(
+        "propagation: { unmetered: false, window: 5m }\ncalibration: { for: 5m }\ndeadline_missing: { watched: false }\n",
+    );
     with("zombies: { page: 50%, pools: { must_finish: 4 }, minimum: 1 }\nretries: { amplification: 2 }\n");
 }
 
@@ -95,6 +100,7 @@ fn windows_may_be_seconds() {
          zombies: { for: 1s }\n\
          retries: { window: 2s, for: 1s }\n\
          propagation: { window: 4s, for: 1s, minimum: 5 }\n\
+         deadline_missing: { window: 4s, for: 1s }\n\
          calibration: { window: 30s, for: 2s, minimum: 100 }\n\
          objective:\n\
          \x20 page: [{ times: 14.4, short: 2s, long: 6s }, { times: 6, short: 4s, long: 12s }]\n\
@@ -111,6 +117,13 @@ fn a_mistake_in_the_rules_is_found() {
     let usual = "an incident does not become the usual, and forgives nothing";
     let sparse = "everything runs out of time, and next to nothing comes";
     let short = "half of the callers give less than it usually takes";
+    let body = "nearly all ends come in the body, when nobody below has anything left to do";
+    let no_budget = "no request has a deadline, and next to nothing comes";
+    let edge = "an edge whose callers never send a deadline";
+    let beside = "most of what comes beside an edge has no deadline";
+    let webhook = "\n        unless rate(oneclock_deadline_missing_total{job=\"shop\",operation=\"webhook\"}[15m])";
+    let arrivals_there =
+        "\n        unless rate(oneclock_budget_at_arrival_seconds_count{job=\"shop\",operation=\"webhook\"}[15m])";
     let mistakes: &[(&str, &str, &str)] = &[
         (short, forgiven, "oneclock:ran_out:rate5m"),
         ("timeouts above page", forgiven, of_callers),
@@ -140,11 +153,27 @@ fn a_mistake_in_the_rules_is_found() {
             "or 0 * sum by (job, layer)",
             "and 0 * sum by (job, layer)",
         ),
+        (body, "oneclock_deadline_exceeded_total{stage=\"body\"}", "oneclock_deadline_exceeded_total{stage=\"tls\"}"),
+        (body, "{cause=~\"caller_gone|shutdown\",stage=\"body\"}", "{cause=\"shutdown\",stage=\"body\"}"),
+        ("nearly all ends find a step that must finish", "{layer=\"must_finish\"}", "{layer=\"statement\"}"),
+        ("two steps that must finish in each request, and no end is left", "\n      >= 20 / 300\n", "\n"),
+        (
+            "a database is not told of any end, and another service is",
+            " or 0 * sum by (job) (rate(oneclock_cancellations_seen_total{layer=\"handler\"}[5m]))",
+            "",
+        ),
+        ("some ends come in the body, and of the others a database is not told", "\n      - (", "\n      - 9 * ("),
+        ("healthy", "\n      > 0.5\n", "\n      > 0.2\n"),
+        ("most requests come without a deadline", "\n      > 0.5\n", "\n      > 0.9\n"),
+        (no_budget, ">= 100 / 900", "> 0"),
+        (edge, webhook, ""),
+        (beside, arrivals_there, ""),
     ];
     for (case, right, wrong) in mistakes {
-        let right_one = run(SHORT, Some(case), |rules| rules);
+        let policy = format!("{SHORT}{}", if [edge, beside].contains(case) { EDGES } else { "" });
+        let right_one = run(&policy, Some(case), |rules| rules);
         assert!(right_one.status.success(), "{case}: {}", said(&right_one));
-        let ran = run(SHORT, Some(case), |rules| {
+        let ran = run(&policy, Some(case), |rules| {
             assert!(rules.contains(right), "{case}: there is no {right:?} in\n{rules}");
             rules.replace(right, wrong)
         });

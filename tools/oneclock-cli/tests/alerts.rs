@@ -42,7 +42,7 @@ fn promtool_passes_what_alerts_writes() {
     );
     std::fs::write(
         file("alerts.yml"),
-        "timeouts: { warn: 2% }\nrunbook_url: https://wiki.example/playbook\npropagation: { window: 5m }\ncalibration: { for: 5m }\n",
+        "timeouts: { warn: 2% }\nrunbook_url: https://wiki.example/playbook\npropagation: { window: 5m }\ncalibration: { for: 5m }\ndeadline_missing: { edges: [{ job: web }] }\n",
     )
     .unwrap();
     let policy = ["--policy", &file("alerts.yml")];
@@ -107,7 +107,7 @@ fn the_playbook_is_text_or_json_or_markdown() {
     assert!(json["causes"].as_array().unwrap().iter().all(|cause| cause["rollback"].is_string()));
     assert!(json["alerts"].as_array().unwrap().contains(&"OneclockTimeoutsHigh".into()));
     let all: Value = serde_json::from_str(&prints(&["playbook", "--json"])).unwrap();
-    assert_eq!(all.as_array().map(Vec::len), Some(6));
+    assert_eq!(all.as_array().map(Vec::len), Some(7));
     assert!(prints(&["playbook", "--markdown"]).contains("<a id=\"retries-off\"></a>"));
     fails(&["playbook", "restart"], 2, "retries-off");
 }

@@ -91,8 +91,8 @@ pub(super) fn timeouts() -> Page {
             it_is_this: "`ceiling`, `cap` or `absent` is near 1 in the first, most likely since a deploy. With `absent` the \
                          second says it: requests come without a deadline, so the hop before forwards nothing.",
             then: "`ceiling` or `cap`: measure (`oneclock playbook calibration`), then raise the one, not all. `absent`: \
-                   make the hop before forward its deadline; raising `when_absent` lets work go on for callers who have \
-                   left.",
+                   make the hop before forward its deadline (`oneclock playbook deadline-missing`); raising `when_absent` \
+                   lets work go on for callers who have left.",
             rollback: "the old bound, or the deploy before.",
         },
     ];
@@ -183,6 +183,62 @@ pub(super) fn propagation() -> Page {
             look(
                 "It is over when both layers see about as many ends, by the share of the time that is spent in each.",
                 ask::ends_by_layer(),
+            ),
+        ],
+    )
+}
+
+pub(super) fn deadline_missing() -> Page {
+    page(
+        "Requests arrive without a deadline",
+        "Somebody calls and does not say how much time is left, so the clock starts anew here: the work goes on for callers who \
+         have left, and whatever is called from here is told a time that nobody has. Nothing fails yet.",
+        vec![
+            look(
+                "See which routes. All of them near 1: the one hop before this service forwards nothing. Some of them, or \
+                 a half: one caller of several.",
+                ask::who_says_nothing(),
+            ),
+            Step {
+                action: "Are these callers that never send one, such as browsers, webhooks or the probes of the platform? \
+                         Then nothing is to be mended: this is an edge. Name it in the policy, by service, operation or \
+                         route, and write the rules again.",
+                run: Some("deadline_missing:\n  edges:\n  - { job: gateway }\n  - { job: order, operation: webhook }"),
+                rollback: Some("take the entry out, once they send one."),
+                ..Step::default()
+            },
+            look(
+                "Find the hop. It is told itself and does not forward: of the services that call this one, it is the one \
+                 near 0 here while those that it calls are near 1. If none is told, go on towards the edge: the hop is the \
+                 first one that knows no deadline, or a proxy before it.",
+                ask::which_services_are_not_told(),
+            ),
+            Step {
+                action: "With traces: take one such request and read the bound of each hop. The last one above the first \
+                         `bound absent` does not forward. A caller that is in no trace shows in the access log.",
+                run: Some("oneclock explain trace.json"),
+                ..Step::default()
+            },
+            Step {
+                action: "Ask there what came with the last deploy: a client without the egress layer, or one that is built \
+                         for each call beside the one that has it; `tokio::spawn` in a handler, which leaves the operation \
+                         behind; an SDK that does not forward; a proxy that lets only known fields through, or that tells \
+                         the time in a field which this service does not read.",
+                ..Step::default()
+            },
+            act(
+                "Mend the hop, not this service: one process of it first. Deadlines that were hidden hold from then on, so \
+                 requests may run out of time that went on for nobody before. That is not the mend's fault.",
+                "the deploy before, at the hop.",
+            ),
+            act(
+                "If that takes days, bound what is done for nobody: a `when_absent` here that is no longer than what the \
+                 hop's callers wait. Never raise it: it would only go on for longer.",
+                "the old `when_absent`, once the hop forwards.",
+            ),
+            look(
+                "It is over when `caller` makes nearly all of this service's deadlines.",
+                ask::who_makes_the_deadlines(),
             ),
         ],
     )

@@ -76,6 +76,18 @@ pub(super) fn who_says_nothing() -> String {
     format!("{}\n/\n{}", rate(ROUTE, &series(&MISSING)), rate(ROUTE, &series(&BUDGET_AT_ARRIVAL)))
 }
 
+/// By service, the lowest first: who is told of deadlines, and who is not.
+pub(super) fn which_services_are_not_told() -> String {
+    let requests = rate("job", &series(&BUDGET_AT_ARRIVAL));
+    format!("sort(\n  ({} or 0 * {requests})\n  / {requests}\n)", rate("job", &series(&MISSING)))
+}
+
+/// What makes the deadlines of a service's requests: with a forwarding hop before, it is the caller.
+pub(super) fn who_makes_the_deadlines() -> String {
+    let part = rate("job, bound", &series(&BUDGET_AT_ARRIVAL));
+    of_all(&part, &rate("job", &series(&BUDGET_AT_ARRIVAL)))
+}
+
 pub(super) fn what_is_left_at_calls() -> String {
     quantile(0.1, "dependency", &buckets(&REMAINING_AT_CALL), "")
 }

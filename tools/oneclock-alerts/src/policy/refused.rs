@@ -94,7 +94,7 @@ mod tests {
         refused(
             "timeout: {}",
             "1:1: there is no key `timeout` here; did you mean `timeouts`? Known: by, match, labels, \
-            runbook_url, minimum, usual, timeouts, zombies, retries, propagation, calibration, objective",
+            runbook_url, minimum, usual, timeouts, zombies, retries, propagation, deadline_missing, calibration, objective",
         );
         refused("usual: { zzz: 1d }", "1:10: there is no key `zzz` here. Known: over");
         refused(
@@ -143,6 +143,22 @@ mod tests {
             "timeouts: { window: 10m }",
             "timeouts.window is 10m, and a window of 5m is shorter: longer windows are made of those of timeouts.window, \
              so make that the shortest",
+        );
+        let edge = "deadline_missing.edges, edge";
+        refused(
+            "deadline_missing: { edges: [{ job: web }, {}] }",
+            &format!("{edge} 2: it has no labels, so it would be everything: write `watched: false` for that"),
+        );
+        refused(
+            "deadline_missing: { edges: [{ job: '' }] }",
+            &format!("{edge} 1: job is empty, which is a service without that label: write its value"),
+        );
+        refused(
+            "deadline_missing: { edges: [{ job: web, bound: absent }] }",
+            &format!(
+                "{edge} 1: {} is not split by bound: write labels of services, or one of operation, route",
+                oneclock_telemetry::names::MISSING.name
+            ),
         );
         refused(
             "by: [route]",

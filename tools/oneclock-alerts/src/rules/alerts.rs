@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use oneclock_telemetry::names::{
-    BUDGET_AT_ARRIVAL, CALL_SECONDS, CALLS, CANCELLATIONS, OPERATION_SECONDS, RETRIES, ZOMBIES,
+    BUDGET_AT_ARRIVAL, CALL_SECONDS, CALLS, CANCELLATIONS, MISSING, Metric, OPERATION_SECONDS, RETRIES, ZOMBIES,
 };
 
 use super::Rule;
+use super::ends::{self, HANDLER};
 use super::requests::Recorded;
 use crate::playbook::Entry;
 use crate::policy::{Burn, Policy, Share, Span};
@@ -26,6 +27,8 @@ pub enum Alert {
     Amplification,
     /// Warns: a layer does not see the ends that it should.
     EndsNotPassedOn,
+    /// Warns: requests come without a deadline.
+    DeadlineMissing,
     /// Ticket: limits should be measured again.
     CalibrationDue,
     /// Pages: the error budget is used up fast.
@@ -52,6 +55,7 @@ impl Alert {
         Self::Zombies,
         Self::Amplification,
         Self::EndsNotPassedOn,
+        Self::DeadlineMissing,
         Self::CalibrationDue,
         Self::ErrorBudgetFast,
         Self::ErrorBudgetSlow,
@@ -65,6 +69,7 @@ impl Alert {
             Self::Zombies => "OneclockZombies",
             Self::Amplification => "OneclockRetriesAmplify",
             Self::EndsNotPassedOn => "OneclockEndsNotPassedOn",
+            Self::DeadlineMissing => "OneclockDeadlineMissing",
             Self::CalibrationDue => "OneclockCalibrationDue",
             Self::ErrorBudgetFast => "OneclockErrorBudgetFast",
             Self::ErrorBudgetSlow => "OneclockErrorBudgetSlow",
@@ -78,6 +83,7 @@ impl Alert {
             Self::Zombies => Entry::Zombies,
             Self::Amplification => Entry::RetriesOff,
             Self::EndsNotPassedOn => Entry::Propagation,
+            Self::DeadlineMissing => Entry::DeadlineMissing,
             Self::CalibrationDue => Entry::Calibration,
         }
     }
@@ -85,7 +91,7 @@ impl Alert {
     const fn severity(self) -> Severity {
         match self {
             Self::TimeoutsHigh | Self::Zombies | Self::ErrorBudgetFast => Severity::Page,
-            Self::Timeouts | Self::Amplification | Self::EndsNotPassedOn => Severity::Warning,
+            Self::Timeouts | Self::Amplification | Self::EndsNotPassedOn | Self::DeadlineMissing => Severity::Warning,
             Self::CalibrationDue | Self::ErrorBudgetSlow => Severity::Ticket,
         }
     }
@@ -133,6 +139,7 @@ pub(super) fn all(policy: &Policy) -> Vec<Rule> {
     rules.push(amplification(policy, &recorded));
     rules.push(ends_not_passed_on(policy, &recorded));
     rules.extend(policy.propagation.unmetered.then(|| ends_not_seen_at_all(policy, &recorded)));
+    rules.extend(policy.deadline_missing.watched.then(|| deadline_missing(policy, &recorded)));
     rules.push(calibration_due(policy, &recorded));
     rules.extend(error_budget(policy, &recorded, Alert::ErrorBudgetFast, &policy.objective.page));
     rules.extend(error_budget(policy, &recorded, Alert::ErrorBudgetSlow, &policy.objective.ticket));
@@ -201,15 +208,13 @@ fn amplification(policy: &Policy, recorded: &Recorded) -> Rule {
     )
 }
 
-/// What a layer should see is the ends that the handlers saw, by the share of their time that is spent in it: of a service
-/// that asks its database for a tenth of the time, the database sees a tenth of the ends.
+/// What a layer should see is the ends that it could be told of (`ends`), by the share of the handlers' time that is spent in
+/// it: of a service that asks its database for a tenth of the time, the database sees a tenth of the ends.
 fn ends_not_passed_on(policy: &Policy, recorded: &Recorded) -> Rule {
     let Recorded { by_service: by, by_route, .. } = recorded;
     let propagation = &policy.propagation;
     let window = propagation.window;
     let rate = |of: Series<'_>| of.of(&policy.matching).rate(window);
-    let handlers = series(&CANCELLATIONS).with("layer", HANDLER);
-    let handlers = format!("sum by ({by}) ({})", rate(handlers));
     // Of requests only: the parts of a fan-out are operations, too, and their time is part of their request's.
     let whole = format!(
         "sum by ({by}) (\n    sum by ({by_route}) ({})\n    and on ({by_route}) {}\n  )",
@@ -218,7 +223,7 @@ fn ends_not_passed_on(policy: &Policy, recorded: &Recorded) -> Rule {
     );
     let below = format!("sum by ({}layer) ({})", comma(by), rate(sum_of(&CALL_SECONDS)));
     let share = format!("clamp_max(\n  {below}\n  / on ({by}) group_left ()\n  ({whole} > 0),\n  1\n)");
-    let expected = format!("{share}\n* on ({by}) group_left ()\n{handlers}");
+    let expected = format!("{share}\n* on ({by}) group_left ()\n{}", ends::to_pass_on(policy));
     let seen = series(&CANCELLATIONS).without("layer", HANDLER);
     let seen = format!("sum by ({}layer) ({})", comma(by), rate(seen));
     let (least, enough) = (propagation.seen.fraction(), a_second(propagation.minimum, window));
@@ -241,7 +246,7 @@ fn ends_not_seen_at_all(policy: &Policy, recorded: &Recorded) -> Rule {
     let propagation = &policy.propagation;
     let window = propagation.window;
     let sum = |of: Series<'_>| format!("sum by ({by}) ({})", of.of(&policy.matching).rate(window));
-    let handlers = sum(series(&CANCELLATIONS).with("layer", HANDLER));
+    let ends = ends::to_pass_on(policy);
     let below = sum(series(&CANCELLATIONS).without("layer", HANDLER));
     let calls = sum(series(&CALLS));
     let (least, enough) = (propagation.seen.tenth(), a_second(propagation.minimum, window));
@@ -249,18 +254,43 @@ fn ends_not_seen_at_all(policy: &Policy, recorded: &Recorded) -> Rule {
         policy,
         Some(propagation.for_),
         format!(
-            "({below} or 0 * {handlers})\n/ ({handlers} >= {enough})\n< {least}\nand on ({by})\n\
+            "({below} or 0 * {ends})\n/ ({ends} >= {enough})\n< {least}\nand on ({by})\n\
              {calls} > 0" // what calls nothing has nobody to tell
         ),
         "operations end, and nothing below is told",
         format!(
-            "Of the early ends that handlers saw in the last {window}, everything that they call saw {VALUE}. They call \
-             around their adapters, or detach what they do, or compute all the time."
+            "Of the early ends of the last {window} that could be passed on, everything that is called saw {VALUE}. The \
+             handlers call around their adapters, or detach what they do, or compute all the time."
         ),
     )
 }
 
-const HANDLER: &str = "handler";
+/// The hop before does not forward what it was given, or was never told itself. Of an edge, whose callers never send one, this
+/// says nothing: the policy names those.
+fn deadline_missing(policy: &Policy, recorded: &Recorded) -> Rule {
+    let by = &recorded.by_service;
+    let missing = &policy.deadline_missing;
+    let window = missing.window;
+    let behind_an_edge = |metric: &Metric| {
+        let of = |labels| series(metric).of(labels).rate(window);
+        let all = of(&policy.matching);
+        let edges = missing.edges.iter().map(|edge| format!("\n  unless {}", of(edge)));
+        let edges = edges.collect::<String>();
+        if edges.is_empty() { format!("sum by ({by}) ({all})") } else { format!("sum by ({by}) (\n  {all}{edges}\n)") }
+    };
+    let (without, requests) = (behind_an_edge(&MISSING), behind_an_edge(&BUDGET_AT_ARRIVAL));
+    let (above, enough) = (missing.warn.fraction(), a_second(policy.minimum, window));
+    Alert::DeadlineMissing.rule(
+        policy,
+        Some(missing.for_),
+        format!("{without}\n/ ({requests} >= {enough})\n> {above}"),
+        "requests arrive without a deadline",
+        format!(
+            "{VALUE} of the requests of the last {window} came without one: whoever calls does not forward it, and the \
+             clock starts anew here. Are these callers that never send one, name them in the policy, as edges."
+        ),
+    )
+}
 
 fn calibration_due(policy: &Policy, recorded: &Recorded) -> Rule {
     let Recorded { requests, timeouts, by_route, .. } = recorded;

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use oneclock_core::{BoundBy, Cause, Reason, Stage};
 use oneclock_telemetry::names::{
-    ANSWERED, BUDGET_AT_ARRIVAL, CALL_SECONDS, CALLS, CANCELLATIONS, DEADLINE_EXCEEDED, EXPIRED, Metric, NONE,
-    OPERATION_SECONDS, RETRIES, ZOMBIES,
+    ANSWERED, BUDGET_AT_ARRIVAL, CALL_SECONDS, CALLS, CANCELLATIONS, CANCELLED, DEADLINE_EXCEEDED, EXPIRED, MISSING,
+    Metric, NONE, OPERATION_SECONDS, RAN_ON, RETRIES, ZOMBIES,
 };
 
 use super::{InputSeries, Millis};
-use crate::policy::{Burn, Layer, Policy, Span};
+use crate::policy::{Burn, Label, Layer, Policy, Span};
 use crate::rules::Alert;
 
 /// A stretch of time in which everything goes on evenly.
@@ -47,6 +47,15 @@ pub(super) struct World<'a> {
     /// The part of them that a service sees that is called as well.
     pub(super) seen_elsewhere: f64,
     pub(super) share: f64,
+    /// The parts of them that ended in the body, out of time and left by their caller, and the part whose steps ran on by
+    /// declaration.
+    pub(super) in_body: f64,
+    pub(super) left_in_body: f64,
+    pub(super) must_finish: f64,
+    /// The part of the requests in time that comes without a deadline.
+    pub(super) missing: f64,
+    /// Where as many again come without one, by labels of the policy's.
+    pub(super) edge: Option<&'a BTreeMap<Label, String>>,
 }
 
 /// How many of something there are in each step of a phase.
@@ -58,6 +67,16 @@ const LONG: f64 = 0.8;
 pub(super) const SHORT: f64 = 0.005;
 /// Edges between these.
 const EDGES: &[(f64, &str)] = &[(0.01, "0.01"), (0.1, "0.1"), (1.0, "1"), (f64::INFINITY, "+Inf")];
+
+/// What the service offers.
+const ROUTE: [(&str, &str); 2] = [("operation", "order"), ("route", "/orders")];
+
+/// Something else that it offers, or another service, as an edge's labels say.
+fn at(edge: &BTreeMap<Label, String>) -> BTreeMap<&str, &str> {
+    let mut labels = BTreeMap::from([("operation", "webhook"), ("route", "/webhook")]);
+    labels.extend(edge.iter().map(|(label, value)| (label.as_str(), value.as_str())));
+    labels
+}
 
 /// Further above a threshold than rounding.
 const ABOVE: f64 = 1.37;
@@ -78,6 +97,11 @@ impl<'a> World<'a> {
             seen: 1.0,
             seen_elsewhere: 0.0,
             share: 1.0,
+            in_body: 0.0,
+            left_in_body: 0.0,
+            must_finish: 0.0,
+            missing: policy.deadline_missing.warn.fraction() / 2.0,
+            edge: None,
         };
         // Twice as many as are needed, in the shortest window and in all the time together.
         let steps = world.whole();
@@ -85,6 +109,7 @@ impl<'a> World<'a> {
         let least = [
             of_window(policy.minimum, policy.timeouts.window),
             of_window(policy.minimum, policy.retries.window),
+            of_window(policy.minimum, policy.deadline_missing.window),
             f64::from(policy.calibration.minimum.max(policy.minimum)) / steps as f64,
         ];
         let requests = 2.0 * least.into_iter().fold(0.0, f64::max);
@@ -97,8 +122,13 @@ impl<'a> World<'a> {
 
     /// A fifth of the window in which most is asked: enough for a rate.
     pub(super) fn step(&self) -> Millis {
-        let shortest = self.policy.timeouts.window.min(self.policy.retries.window).min(self.policy.propagation.window);
+        let shortest = self.windows().into_iter().fold(self.policy.timeouts.window, Span::min);
         Millis((shortest.duration().as_millis() as u64 / 5).max(1))
+    }
+
+    fn windows(&self) -> [Span; 4] {
+        let Policy { timeouts, retries, propagation, deadline_missing, .. } = self.policy;
+        [timeouts.window, retries.window, propagation.window, deadline_missing.window]
     }
 
     fn steps_in(&self, span: Span) -> f64 {
@@ -115,12 +145,13 @@ impl<'a> World<'a> {
 
     /// Three times what the slowest alert waits for: so each third of it is enough, to fire and to stop.
     fn whole(&self) -> u64 {
-        let Policy { timeouts, zombies, retries, propagation, calibration, objective, .. } = self.policy;
+        let Policy { timeouts, zombies, retries, propagation, deadline_missing, calibration, objective, .. } =
+            self.policy;
         let shortest = objective.page.iter().map(|burn| burn.short).max();
-        let waits = [timeouts.for_, zombies.for_, retries.for_, propagation.for_, calibration.for_];
+        let waits =
+            [timeouts.for_, zombies.for_, retries.for_, propagation.for_, deadline_missing.for_, calibration.for_];
         let wait = waits.into_iter().chain(shortest).map(|span| self.steps_in(span)).fold(0.0, f64::max);
-        let windows = [timeouts.window, retries.window, propagation.window];
-        let window = windows.into_iter().map(|span| self.steps_in(span)).fold(0.0, f64::max);
+        let window = self.windows().into_iter().map(|span| self.steps_in(span)).fold(0.0, f64::max);
         3 * (wait + 2.0 * window + 5.0).ceil() as u64
     }
 
@@ -150,6 +181,11 @@ impl<'a> World<'a> {
         2.0 * f64::from(self.policy.propagation.minimum) / self.steps_in(self.policy.propagation.window)
     }
 
+    /// Half way from the threshold to all of them.
+    pub(super) fn missing_above(&self) -> f64 {
+        f64::midpoint(self.policy.deadline_missing.warn.fraction(), 1.0)
+    }
+
     // --- what should fire ---
 
     fn thresholds(&self) -> Vec<f64> {
@@ -177,7 +213,8 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn fires(&self) -> BTreeSet<Alert> {
-        let Policy { timeouts, zombies, retries, propagation, calibration, objective, .. } = self.policy;
+        let Policy { timeouts, zombies, retries, propagation, deadline_missing, calibration, objective, .. } =
+            self.policy;
         let mut fires = BTreeSet::new();
         let mut when = |holds: bool, alert: Alert| {
             if holds {
@@ -209,12 +246,18 @@ impl<'a> World<'a> {
         }
         let calls = self.phases.last().map_or(0.0, |phase| phase.requests) * self.steps_in(retries.window);
         when(self.attempts > retries.amplification.of_one() && calls >= minimum, Alert::Amplification);
-        let expected = self.ends * self.share * self.steps_in(propagation.window);
+        let ends = self.ends * (1.0 - self.in_body - self.left_in_body - self.must_finish);
+        let ends = ends * self.steps_in(propagation.window);
+        let expected = ends * self.share;
         let told = self.seen / self.share >= propagation.seen.fraction();
         when(expected >= f64::from(propagation.minimum) && !told, Alert::EndsNotPassedOn);
         let at_all = self.seen + self.seen_elsewhere >= propagation.seen.tenth() || self.attempts == 0.0;
-        let ends = self.ends * self.steps_in(propagation.window);
         when(propagation.unmetered && ends >= f64::from(propagation.minimum) && !at_all, Alert::EndsNotPassedOn);
+        let now = self.phases.last().copied().unwrap_or(Phase { steps: 0, requests: 0.0, late: 0.0 });
+        let requests = now.requests * self.steps_in(deadline_missing.window);
+        let above = self.missing * (1.0 - now.late) > deadline_missing.warn.fraction();
+        let edge = deadline_missing.edges.iter().any(|edge| self.is_at(edge));
+        when(deadline_missing.watched && !edge && above && requests >= minimum, Alert::DeadlineMissing);
         fires
     }
 
@@ -225,19 +268,31 @@ impl<'a> World<'a> {
         let each = |of: &dyn Fn(&Phase) -> f64| self.counter(of);
         let mut put = |selector: String, values: String| series.push(InputSeries { series: selector, values });
 
-        let route = [("operation", "order"), ("route", "/orders")];
+        let route = ROUTE;
         let late_bound = self.bound.as_str();
         let in_time: Count<'_> = &|phase| phase.requests * (1.0 - phase.late);
+        let told: Count<'_> = &|phase| in_time(phase) * (1.0 - self.missing);
+        let silent: Count<'_> = &|phase| in_time(phase) * self.missing;
         let late: Count<'_> = &|phase| phase.requests * phase.late;
 
         // Those in time have the long budget of a caller, and take what is usual. Those that are late take what they had.
         let mut budgets = BTreeMap::new();
-        for (of, bound, budget) in [(in_time, BoundBy::Caller.as_str(), LONG), (late, late_bound, self.late_budget)] {
+        let (caller, absent) = (BoundBy::Caller.as_str(), BoundBy::Absent.as_str());
+        for (of, bound, budget) in [(told, caller, LONG), (silent, absent, LONG), (late, late_bound, self.late_budget)]
+        {
             budgets.entry(bound).or_insert_with(Vec::new).push((of, budget));
         }
         for (bound, of) in budgets {
             let labels = [&route[..], &[("bound", bound)]].concat();
             self.histogram(&BUDGET_AT_ARRIVAL, &labels, &of, &mut put);
+        }
+        put(self.selector(&MISSING, "", &route), each(silent));
+        if let Some(edge) = self.edge {
+            let here = at(edge);
+            let here: Vec<_> = here.iter().map(|(label, value)| (*label, *value)).collect();
+            let all: Count<'_> = &|phase| phase.requests / (1.0 - self.policy.deadline_missing.warn.fraction());
+            put(self.selector(&MISSING, "", &here), each(all));
+            self.histogram(&BUDGET_AT_ARRIVAL, &[&here[..], &[("bound", absent)]].concat(), &[(all, LONG)], &mut put);
         }
         let took = self.late_budget * 1.01;
         if OPERATION_SECONDS.labels.contains(&"cause") {
@@ -289,6 +344,19 @@ impl<'a> World<'a> {
             let seen = each(&|_| self.ends * self.seen_elsewhere);
             put(self.selector(&CANCELLATIONS, "", &[("layer", "service")]), seen);
         }
+        // At a limit of their own, which is no timeout of a request.
+        let in_body = [("bound", BoundBy::Cap.as_str()), ("stage", Stage::Body.as_str())];
+        let left = [("cause", Cause::CallerGone.as_str()), ("stage", Stage::Body.as_str())];
+        let ran_on = [("operation", "order"), ("layer", Layer::MustFinish.as_str())];
+        for (part, metric, labels) in [
+            (self.in_body, &DEADLINE_EXCEEDED, [&route[..], &in_body].concat()),
+            (self.left_in_body, &CANCELLED, [&route[..], &left].concat()),
+            (self.must_finish, &RAN_ON, ran_on.to_vec()),
+        ] {
+            if part > 0.0 {
+                put(self.selector(metric, "", &labels), each(&|_| self.ends * part));
+            }
+        }
         if let Some((layer, count)) = self.zombies {
             let values = format!("{count}+0x{}", self.steps());
             put(self.selector(&ZOMBIES, "", &[("layer", layer.as_str())]), values);
@@ -331,10 +399,22 @@ impl<'a> World<'a> {
         values.join(" ")
     }
 
-    fn selector(&self, metric: &Metric, part: &str, own: &[(&str, &str)]) -> String {
+    fn service(&self) -> BTreeMap<&str, &str> {
         let mut labels = BTreeMap::from([("instance", "10.0.0.1:9464")]);
         labels.extend(self.policy.by.iter().map(|label| (label.as_str(), "shop")));
         labels.extend(self.policy.matching.iter().map(|(label, value)| (label.as_str(), value.as_str())));
+        labels
+    }
+
+    /// Whether the service itself is at this edge.
+    pub(super) fn is_at(&self, edge: &BTreeMap<Label, String>) -> bool {
+        let mut here = self.service();
+        here.extend(ROUTE);
+        edge.iter().all(|(label, value)| here.get(label.as_str()) == Some(&value.as_str()))
+    }
+
+    fn selector(&self, metric: &Metric, part: &str, own: &[(&str, &str)]) -> String {
+        let mut labels = self.service();
         labels.extend(own.iter().copied());
         let labels: Vec<_> = labels.iter().map(|(label, value)| format!("{label}={value:?}")).collect();
         format!("{}{part}{{{}}}", metric.name, labels.join(","))
