@@ -16,6 +16,7 @@ mod picture;
 mod private;
 mod ran;
 mod run;
+mod scenarios;
 mod servers;
 mod test;
 mod workspace;
@@ -32,6 +33,7 @@ usage: cargo xtask COMMAND
   interop [PART...] [-- ARG...]       with peers that nobody here wrote: gRPC, Connect, a browser, Envoy
   picture                             the README's picture and table of the demo, from its real output
   corpus DIR                      every file of traces in copies of public repositories through `explain`; sums must hold
+  scenarios [NAME...]                 the demo's scenarios under a real Prometheus: figures, and which alerts fire
   soak [--requests N] [--seed S]      many requests with random cancellations; nothing may be left over
   help                                this text
 
@@ -47,7 +49,7 @@ fn main() -> ExitCode {
     let root = root();
     let result = match command {
         // `bench --help` and `soak --help` belong to those programs.
-        "test" | "layers" | "fuzz" | "servers" | "interop" | "corpus"
+        "test" | "layers" | "fuzz" | "servers" | "interop" | "corpus" | "scenarios"
             if before_command(rest).iter().any(|argument| argument == "--help") =>
         {
             print_help();
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         "bench" => bench(&root, rest),
         "picture" => nothing(command, rest).and_then(|()| picture::draw(&root)),
         "corpus" => folder(rest).and_then(|folder| corpus::explain_all(&root, folder)),
+        "scenarios" => scenarios::scenarios(&root, rest),
         "soak" => delegate(&root, &["--release", "--package", "oneclock-tests", "--bin", "soak"], rest),
         other => Err(format!("no command `{other}`; `cargo xtask help` lists them")),
     };

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use oneclock::events::Observer;
 use oneclock::{Operation, clock};
 use oneclock_core::Tick;
 use oneclock_http::Client;
@@ -44,7 +45,7 @@ pub(crate) enum App {
     /// Its own limit for each try, and so many tries.
     Independent { client: Box<PlainClient>, url: String, tries: u32 },
     /// One budget for the tap, and one try.
-    OneBudget { client: Client },
+    OneBudget { client: Client, observer: Option<Arc<dyn Observer>> },
 }
 
 // === App ===
@@ -66,10 +67,14 @@ impl App {
                     }
                     (VisitEnd::Unanswered, Some("no answer".to_owned()))
                 }
-                Self::OneBudget { client } => {
+                Self::OneBudget { client, observer } => {
                     let waits = Waits { witness, of: Some(first) };
                     let answer = propagated::ask(client, Service::Gateway, first);
-                    match Operation::begin("tap", patience).run(answer).await {
+                    let mut tap = Operation::begin("tap", patience);
+                    if let Some(observer) = observer {
+                        tap = tap.observed_by(Arc::clone(observer));
+                    }
+                    match tap.run(answer).await {
                         Ok(Ok(_)) => {
                             waits.got_it();
                             (VisitEnd::Answered, None)

@@ -18,6 +18,7 @@
 //! | `propagated` | the shop with one budget |
 //! | `app` | the phone app: the seeded taps, and how long their users wait |
 //! | `witness` | what really happened: every execution, and whether its caller was still there |
+//! | [`watched`] | the shop with one budget under observers from outside, metrics for example |
 //! | `ledgers` | the services' own accounts of one tap, as a tree |
 //! | [`report`] | the figures, as they are printed |
 
@@ -36,6 +37,7 @@ mod stands;
 pub mod story;
 pub mod transport;
 pub mod trouble;
+pub mod watched;
 mod witness;
 
 use std::sync::Arc;
@@ -53,6 +55,7 @@ use stands::Stands;
 use story::{Story, Tap};
 use transport::Transport;
 use trouble::Trouble;
+use watched::{Moment, Observers, Truth};
 use witness::Witness;
 
 /// What can go wrong before anything is shown.
@@ -127,7 +130,8 @@ impl Shop {
     ) -> Result<Scenario, ShopClosed> {
         let taps = story.taps(seed);
         let independent = self.independently(story, &taps, |done| progress(done / 2.0)).await?;
-        let propagated = self.within_one_budget(story, &taps, |done| progress(0.5 + done / 2.0)).await?;
+        let progress = |done: f64| progress(0.5 + done / 2.0);
+        let propagated = self.within_one_budget(story, &taps, progress, Observers::new(), async |_| ()).await?;
         Ok(Scenario {
             name: story.name,
             scale: story.scale,
@@ -152,7 +156,7 @@ impl Shop {
             self.stands(story, PROPAGATED, &Arc::new(Witness::default())).await?,
         );
         let independent = independent::open(story, self.transport, &stands.0).await?;
-        let propagated = propagated::open(story, self.transport, &stands.1).await?;
+        let propagated = propagated::open(story, self.transport, &stands.1, &Observers::new()).await?;
         Ok(OpenShop {
             independent: independent.addresses.clone(),
             propagated: propagated.addresses.clone(),
@@ -189,22 +193,32 @@ impl Shop {
             tries: story.tries,
         };
         let open = Open { story, app, addresses: &shop.addresses, stands: &stands, witness: &witness };
-        let told = open.tell(taps, progress, || ()).await;
+        let told = open.tell(taps, progress, async |_, _| ()).await;
         drop(shop);
         stands.close().await?;
-        let (mut side, visit) = told?;
-        side.ledger = Some(Node::as_seen(&visit, &witness));
+        let (mut side, visits) = told?;
+        side.ledger = visits.last().map(|visit| Node::as_seen(visit, &witness));
         Ok(side)
     }
 
-    async fn within_one_budget(&self, story: &Story, taps: &[Tap], progress: impl Fn(f64)) -> Result<Side, ShopClosed> {
+    async fn within_one_budget(
+        &self,
+        story: &Story,
+        taps: &[Tap],
+        progress: impl Fn(f64),
+        observers: Observers,
+        at: impl AsyncFn(Moment<'_>),
+    ) -> Result<Side, ShopClosed> {
         let witness = Arc::new(Witness::default());
         let stands = self.stands(story, PROPAGATED, &witness).await?;
-        let shop = propagated::open(story, self.transport, &stands).await?;
-        let app = App::OneBudget { client: shop.app.clone() };
-        let watch = || shop.ledgers.watch(taps.len());
+        let shop = propagated::open(story, self.transport, &stands, &observers).await?;
+        let app = App::OneBudget { client: shop.app.clone(), observer: observers.of_app() };
+        let after_load = async |side: &Side, visits: &[app::Visit]| {
+            at(Moment::AfterLoad(side, &Truth::of(visits, &witness))).await;
+            shop.ledgers.watch(taps.len());
+        };
         let open = Open { story, app, addresses: &shop.addresses, stands: &stands, witness: &witness };
-        let told = open.tell(taps, progress, watch).await;
+        let told = open.tell(taps, progress, after_load).await;
         // The services end a little after the app has left.
         for _ in 0..100 {
             if shop.ledgers.are_complete() {
@@ -212,13 +226,18 @@ impl Shop {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        if let Ok((side, visits)) = &told {
+            at(Moment::AfterTypical(side, &Truth::of(visits, &witness))).await;
+        }
         let ledgers = Arc::clone(&shop.ledgers);
         shop.close().await;
         stands.close().await?;
-        let (mut side, visit) = told?;
-        let mut ledger = Node::of_visit(story, &visit);
-        ledgers.add_to(&mut ledger, purchase::Service::Gateway.name());
-        side.ledger = Some(ledger);
+        let (mut side, visits) = told?;
+        side.ledger = visits.last().map(|visit| {
+            let mut ledger = Node::of_visit(story, visit);
+            ledgers.add_to(&mut ledger, purchase::Service::Gateway.name());
+            ledger
+        });
         Ok(side)
     }
 }
@@ -236,13 +255,13 @@ struct Open<'a> {
 }
 
 impl Open<'_> {
-    /// The load with its trouble, then one tap that meets it.
+    /// The load with its trouble, then one tap that meets it. The visits of both, the latter's last.
     async fn tell(
         &self,
         taps: &[Tap],
         progress: impl Fn(f64),
-        before_the_typical: impl FnOnce(),
-    ) -> Result<(Side, app::Visit), ShopClosed> {
+        after_load: impl AsyncFnOnce(&Side, &[app::Visit]),
+    ) -> Result<(Side, Vec<app::Visit>), ShopClosed> {
         let Self { story, app, witness, .. } = self;
         let director = Director { client: plain_client(), addresses: self.addresses };
         if let Some(hop) = story.silent_hop {
@@ -255,7 +274,7 @@ impl Open<'_> {
             director.set(story.troubled, Trouble::default()).await
         };
         let load = app::load(app, story, taps, witness, |done| progress(done * 0.7));
-        let (visits, told) = tokio::join!(load, trouble);
+        let (mut visits, told) = tokio::join!(load, trouble);
         told?;
         let backends = match self.stands.schema() {
             Some(schema) => Some(Backends::after_everybody_left(schema).await?),
@@ -265,16 +284,17 @@ impl Open<'_> {
         let charges = self.stands.charges().await?;
         let mut side = Side::of_load(story, taps.len(), &visits, witness, charges);
         side.backends = backends;
+        after_load(&side, &visits).await;
         progress(0.8);
 
         director.set(story.troubled, story.trouble).await?;
-        before_the_typical();
         let visit = app.typical(story, taps.len(), witness).await;
         progress(0.9);
         see_the_end(story, witness).await;
         side.typical = Typical::of(story, &visit, witness);
         progress(1.0);
-        Ok((side, visit))
+        visits.push(visit);
+        Ok((side, visits))
     }
 }
 

@@ -11,6 +11,7 @@ use crate::purchase::{Service, Try};
 use crate::stands::Stands;
 use crate::story::{Story, Within};
 use crate::transport::Transport;
+use crate::watched::Observers;
 use crate::witness::{End, Execution, Witness};
 use crate::{BoxError, Director, independent, plain_client, propagated, rpc};
 
@@ -72,7 +73,7 @@ async fn told_300_ms_a_statement_ends_with_one_budget() -> Result<(), BoxError> 
     for service in [Service::Pricing, Service::Payment] {
         let story = slow();
         let seen = Seen::of(&story).await?;
-        let shop = propagated::open(&story, Transport::Grpc, &seen.stands).await?;
+        let shop = propagated::open(&story, Transport::Grpc, &seen.stands, &Observers::new()).await?;
         assert!(call(shop.addresses.base(service), service, with_300_ms).await.is_err());
         assert_eq!(seen.only_execution().await?.end, End::Stopped, "{service:?}");
         shop.close().await;
@@ -94,7 +95,7 @@ async fn told_300_ms_a_statement_goes_on_with_independent_timeouts() -> Result<(
 async fn told_nothing_pricing_gives_itself_a_time() -> Result<(), BoxError> {
     let story = slow();
     let seen = Seen::of(&story).await?;
-    let shop = propagated::open(&story, Transport::Grpc, &seen.stands).await?;
+    let shop = propagated::open(&story, Transport::Grpc, &seen.stands, &Observers::new()).await?;
     let asked = call(shop.addresses.base(Service::Pricing), Service::Pricing, |_| ()).await;
     assert!(matches!(&asked, Err(status) if status.code() == Code::DeadlineExceeded), "{asked:?}");
     assert_eq!(seen.only_execution().await?.end, End::Stopped);
@@ -114,7 +115,7 @@ async fn one_charge_for_each_key() -> Result<(), BoxError> {
         request.get_mut().number += 1;
     };
     let seen = Seen::of(&keyed()).await?;
-    let shop = propagated::open(&keyed(), Transport::Grpc, &seen.stands).await?;
+    let shop = propagated::open(&keyed(), Transport::Grpc, &seen.stands, &Observers::new()).await?;
     let (base, payment) = (shop.addresses.base(Service::Payment), Service::Payment);
     let (first, at_the_same_time) = tokio::join!(call(base, payment, key("a")), call(base, payment, key("a")));
     assert_eq!((first?, at_the_same_time?), ("payment".to_owned(), "payment".to_owned()));
@@ -146,8 +147,10 @@ async fn one_charge_for_each_key() -> Result<(), BoxError> {
 async fn a_control_endpoint_is_beside_the_method_and_what_is_not_there_is_unimplemented() -> Result<(), BoxError> {
     let (story, grpc) = (Story::default(), Transport::Grpc);
     let (seen, seen_too) = (Seen::of(&story).await?, Seen::of(&story).await?);
-    let shops =
-        (independent::open(&story, grpc, &seen.stands).await?, propagated::open(&story, grpc, &seen_too.stands).await?);
+    let shops = (
+        independent::open(&story, grpc, &seen.stands).await?,
+        propagated::open(&story, grpc, &seen_too.stands, &Observers::new()).await?,
+    );
     for addresses in [&shops.0.addresses, &shops.1.addresses] {
         let director = Director { client: plain_client(), addresses };
         director.set(Service::Pricing, crate::Trouble { fail: true, ..Default::default() }).await?;

@@ -22,6 +22,8 @@ pub(crate) struct Stand {
     pub(crate) witness: Arc<Witness>,
     /// How long its statement takes while all is well.
     pub(crate) usual: Duration,
+    /// Whether it takes its time in one step.
+    pub(crate) deaf: bool,
 }
 
 const SCHEMA: &str = "
@@ -52,10 +54,10 @@ impl Stand {
         trouble: Trouble,
     ) -> impl FnOnce(&mut Connection) -> rusqlite::Result<()> + Send + 'static {
         let takes = self.takes(trouble);
-        let (service, witness) = (self.service, Arc::clone(&self.witness));
+        let (service, witness, deaf) = (self.service, Arc::clone(&self.witness), self.deaf);
         move |connection| {
             let working = witness.begins(service, of);
-            work(connection, takes)?;
+            work(connection, takes, if deaf { takes } else { STEP })?;
             let [tap, visit, number, article] = of.columns();
             let there = !witness.has_left(of);
             connection.execute(RECORD, (tap, visit, number, article, there))?;
@@ -86,13 +88,15 @@ pub(crate) fn charges(connection: &Connection) -> rusqlite::Result<Charges> {
     connection.query_row(CHARGES, [], |row| Ok(Charges { double: count(row.get(0)?), for_nobody: count(row.get(1)?) }))
 }
 
-fn work(connection: &Connection, takes: Duration) -> rusqlite::Result<()> {
+const STEP: Duration = Duration::from_millis(1);
+
+fn work(connection: &Connection, takes: Duration, step: Duration) -> rusqlite::Result<()> {
     if takes.is_zero() {
         return Ok(());
     }
     let began = clock::now();
     connection.create_scalar_function("elapsed_ms", 0, FunctionFlags::SQLITE_UTF8, move |_| {
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(step);
         Ok(i64::try_from(clock::now().since(began).as_millis()).unwrap_or(i64::MAX))
     })?;
     let takes = i64::try_from(takes.as_millis()).unwrap_or(i64::MAX);

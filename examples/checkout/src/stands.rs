@@ -14,7 +14,7 @@ use crate::postgres::{self, Schema, Server, Table};
 use crate::purchase::Service;
 use crate::report::Charges;
 use crate::stand::{self, Stand};
-use crate::story::Story;
+use crate::story::{Mistake, Story};
 use crate::trouble::Control;
 use crate::witness::Witness;
 
@@ -55,6 +55,7 @@ impl Stands {
             control: Control::default(),
             witness: Arc::clone(witness),
             usual: Duration::from_millis((story.usual)(service)),
+            deaf: story.mistake == Some(Mistake::DeafStatements),
         };
         let stands = Service::ALL.into_iter().map(|service| (service, stand(service))).collect();
         let schema = match postgres {

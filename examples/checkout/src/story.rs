@@ -55,6 +55,17 @@ pub struct Story {
     pub lasts: Duration,
     /// The mean time between two taps.
     pub between_taps: Duration,
+    /// What somebody got wrong in the shop with one budget; nothing in the demo's stories.
+    pub mistake: Option<Mistake>,
+}
+
+/// What one can get wrong with one budget in place, for stories in which that should be noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// A statement takes its time in one step, so an interrupt is not noticed before its end.
+    DeafStatements,
+    /// Inventory calls its database from a task and an operation of its own, which no end of its request reaches.
+    DatabaseNotTold,
 }
 
 /// What each layer waits for, when each has a limit of its own. All of them look reasonable alone.
@@ -287,6 +298,7 @@ impl Story {
             crowd: 0,
             lasts: told(2_400),
             between_taps: told(30),
+            mistake: None,
         }
     }
 

@@ -88,6 +88,12 @@ impl Witness {
         self.seen().executions.iter().filter(|execution| execution.service == service).count()
     }
 
+    /// How often it finished that work.
+    pub(crate) fn finished_at(&self, service: Service) -> usize {
+        let finished = |execution: &&Execution| execution.service == service && execution.end == End::Finished;
+        self.seen().executions.iter().filter(finished).count()
+    }
+
     /// Everything that was done for this tap, in the order in which it began.
     pub(crate) fn executions_for(&self, tap: usize) -> Vec<Execution> {
         self.seen().executions.iter().filter(|execution| execution.of.tap == tap).copied().collect()

@@ -1,8 +1,10 @@
 //! The same databases within the budget: waiting for a connection spends it, and statements end with it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use oneclock::Operation;
+use oneclock::events::Observer;
 
 use crate::postgres::{self, Table};
 use crate::purchase::Try;
@@ -15,11 +17,15 @@ use crate::{BoxError, ShopClosed};
 #[derive(Clone)]
 pub(super) enum Database {
     Sqlite(oneclock_sqlite::Pool),
+    /// One whose statements end with nothing: a mistake.
+    NotTold(oneclock_sqlite::Pool, Arc<dyn Observer>),
     Postgres(oneclock_postgres::Pool, Table),
 }
 
 /// What a service's statements are called in its ledger.
 const DATABASE: &str = "database";
+
+const UNTIL_DONE: Duration = Duration::from_secs(60);
 
 // === Database ===
 
@@ -44,10 +50,23 @@ impl Database {
         }
     }
 
+    /// The same database, called as if it belonged to no request.
+    pub(super) fn not_told(self, observer: Arc<dyn Observer>) -> Self {
+        match self {
+            Self::Sqlite(pool) => Self::NotTold(pool, observer),
+            other => other,
+        }
+    }
+
     /// Does what `stand` does for `of`.
     pub(super) async fn work(&self, op: &Operation, stand: &Stand, of: Try, trouble: Trouble) -> Result<(), BoxError> {
         match self {
             Self::Sqlite(pool) => Ok(pool.run_in(op, DATABASE, stand.statements(of, trouble)).await?),
+            Self::NotTold(pool, observer) => {
+                let own = Operation::begin(DATABASE, UNTIL_DONE).observed_by(Arc::clone(observer));
+                let (pool, work) = (pool.clone(), stand.statements(of, trouble));
+                Ok(tokio::spawn(async move { pool.run_in(&own, DATABASE, work).await }).await??)
+            }
             Self::Postgres(pool, table) => {
                 let mut client = pool.get_in(op, DATABASE).await?;
                 let working = stand.witness.begins(stand.service, of);

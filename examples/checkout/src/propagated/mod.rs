@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, Request};
 use axum::routing::post;
 use bytes::Bytes;
 use http_body_util::Full;
+use oneclock::events::Observer;
 use oneclock::{Operation, Shutdown};
 use oneclock_axum::{Op, PolicyExt as _, Problem, successful};
 use oneclock_core::{Policy, Trust};
@@ -30,9 +31,10 @@ use crate::ledgers::Ledgers;
 use crate::purchase::{Service, TRY, Try};
 use crate::rpc;
 use crate::stand::Stand;
-use crate::story::Story;
+use crate::story::{Mistake, Story};
 use crate::transport::Transport;
 use crate::trouble::Trouble;
+use crate::watched::Observers;
 use crate::{Addresses, BoxError, ShopClosed, Stands};
 
 /// The services.
@@ -71,7 +73,12 @@ struct Gateway {
     order: Client,
 }
 
-pub(crate) async fn open(story: &Story, transport: Transport, stands: &Stands) -> Result<Shop, ShopClosed> {
+pub(crate) async fn open(
+    story: &Story,
+    transport: Transport,
+    stands: &Stands,
+    observers: &Observers,
+) -> Result<Shop, ShopClosed> {
     let shop = Shop {
         app: client(Service::Gateway, "http://127.0.0.1:9")?, // until it is open
         addresses: Addresses::default(),
@@ -80,7 +87,7 @@ pub(crate) async fn open(story: &Story, transport: Transport, stands: &Stands) -
         shutdown: Shutdown::new(),
         servers: JoinSet::new(),
     };
-    shop.opened(story, transport, stands).await
+    shop.opened(story, transport, stands, observers).await
 }
 
 fn client(service: Service, url: &str) -> Result<Client, ShopClosed> {
@@ -152,24 +159,35 @@ async fn place_silently(lines: Lines, of: Try) -> Result<(), Problem> {
 }
 
 /// One charge for each key, in a run of its own that nobody's leaving ends; whoever asks again gets its answer.
-fn keys(story: &Story, stands: &Stands) -> Result<Idempotency<IdempotencyStore>, ShopClosed> {
+fn keys(
+    story: &Story,
+    stands: &Stands,
+    observer: Arc<dyn Observer>,
+) -> Result<Idempotency<IdempotencyStore>, ShopClosed> {
     let store = IdempotencyStore::builder(stands.keys()).build().map_err(ShopClosed::not_started)?;
     let once = Idempotency::builder("charge", store).one_principal().execution(story.limits.services).required();
-    once.build().map_err(ShopClosed::not_started)
+    once.observed_by(observer).build().map_err(ShopClosed::not_started)
 }
 
 // === Shop ===
 
 impl Shop {
     /// Callees first: a service is told where they are when it opens.
-    async fn opened(mut self, story: &Story, transport: Transport, stands: &Stands) -> Result<Self, ShopClosed> {
+    async fn opened(
+        mut self,
+        story: &Story,
+        transport: Transport,
+        stands: &Stands,
+        observers: &Observers,
+    ) -> Result<Self, ShopClosed> {
         for service in Service::ALL.into_iter().rev() {
             let cap = (service == Service::Inventory).then_some(story.within.inventory_database);
-            let timed = Timed {
-                stand: stands.stand(service).clone(),
-                database: Database::open(stands.place(service), story.connections_of(service), cap)?,
-                ledgers: Arc::clone(&self.ledgers),
-            };
+            let observer = observers.of_service(service, self.ledgers.clone());
+            let mut database = Database::open(stands.place(service), story.connections_of(service), cap)?;
+            if service == Service::Inventory && story.mistake == Some(Mistake::DatabaseNotTold) {
+                database = database.not_told(Arc::clone(&observer));
+            }
+            let timed = Timed { stand: stands.stand(service).clone(), database, ledgers: Arc::clone(&self.ledgers) };
             self.databases.push(timed.database.clone());
             let control = timed.stand.control.routes();
             let method = transport.method_of(service);
@@ -189,7 +207,7 @@ impl Shop {
                     };
                     let leaf = leaf.with_state(timed);
                     if service == Service::Payment && story.within.keys {
-                        leaf.layer(keys(story, stands)?)
+                        leaf.layer(keys(story, stands, Arc::clone(&observer))?)
                     } else {
                         leaf
                     }
@@ -197,8 +215,8 @@ impl Shop {
             };
             let policy = self.policy(story, service)?;
             let app = match method {
-                Some(_) => rpc::or_unimplemented(app).layer(policy.grpc_layer().observed_by(self.ledgers.clone())),
-                None => app.layer(policy.layer().observed_by(self.ledgers.clone())),
+                Some(_) => rpc::or_unimplemented(app).layer(policy.grpc_layer().observed_by(observer)),
+                None => app.layer(policy.layer().observed_by(observer)),
             };
             self.start(service, app.merge(control)).await?;
         }
