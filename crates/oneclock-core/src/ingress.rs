@@ -438,12 +438,36 @@ impl Policy {
     /// # Ok::<(), oneclock_core::ingress::PolicyError>(())
     /// ```
     pub fn limits_of_method(&self, path: &str) -> &Limits {
+        self.entry_of_method(path).map_or(&self.0.limits, |(_, limits)| limits)
+    }
+
+    /// What the policy calls a remote procedure, by the same rule as [`limits_of_method`](Self::limits_of_method): its method or
+    /// its service, whichever has limits. None if neither has: callers choose such paths, and only what the policy spells is
+    /// bounded, so that it may be a label.
+    ///
+    /// ```
+    /// # use oneclock_core::Policy; use std::time::Duration;
+    /// let policy = Policy::named("pricing")
+    ///     .when_absent(Duration::from_millis(800))
+    ///     .route("/shop.Pricing/Price", |limits| limits) // limits as all have: only its name
+    ///     .route("/shop.Stock", |limits| limits)
+    ///     .build()?;
+    /// assert_eq!(policy.name_of_method("/shop.Pricing/Price"), Some("/shop.Pricing/Price"));
+    /// assert_eq!(policy.name_of_method("/shop.Stock/Reserve"), Some("/shop.Stock"));
+    /// assert_eq!(policy.name_of_method("/shop.Pricing/made-up"), None);
+    /// # Ok::<(), oneclock_core::ingress::PolicyError>(())
+    /// ```
+    pub fn name_of_method(&self, path: &str) -> Option<&str> {
+        self.entry_of_method(path).map(|(name, _)| name)
+    }
+
+    fn entry_of_method(&self, path: &str) -> Option<(&str, &Limits)> {
         let routes = &self.0.routes;
         if routes.is_empty() {
-            return &self.0.limits;
+            return None;
         }
-        let of_service = || path.rsplit_once('/').and_then(|(service, _)| routes.get(service));
-        routes.get(path).or_else(of_service).unwrap_or(&self.0.limits)
+        let of_service = || path.rsplit_once('/').and_then(|(service, _)| routes.get_key_value(service));
+        routes.get_key_value(path).or_else(of_service).map(|(name, limits)| (name.as_str(), limits))
     }
 
     /// The limits of what a router matched to `pattern`, where the pattern may stand for a whole service: those of the pattern,

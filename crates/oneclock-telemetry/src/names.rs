@@ -111,7 +111,7 @@ metrics! {
 /// few values of an enum.
 pub const UNBOUNDED: &[&str] = &["operation", "route", "dependency"];
 
-/// The value of a label once a metric has as many series as it may.
+/// The value of a label once a metric has as many names as it may.
 pub const OVERFLOW: &str = "overflow";
 
 /// The value of a label where there is none: a request that matched no route, for example.

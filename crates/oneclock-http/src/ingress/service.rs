@@ -62,8 +62,11 @@ where
         let said = config.fields.read(request.method(), request.uri(), request.headers(), trust);
         let route = config.route.and_then(|route| route(request.extensions(), request.uri()));
         let observed = events::is_observed(config.observer.as_ref());
-        let label =
-            route.and_then(Route::pattern).filter(|_| observed).map(|pattern| Name::from(Arc::<str>::from(pattern)));
+        let label = match route.filter(|_| observed) {
+            Some(Route::Method(path)) => config.policy.name_of_method(path), // the path itself is the caller's to choose
+            route => route.and_then(Route::pattern),
+        };
+        let label = label.map(|label| Name::from(Arc::<str>::from(label)));
         let limits = match route {
             Some(Route::Pattern(pattern)) => config.policy.limits(Some(pattern)),
             Some(Route::Method(path)) => config.policy.limits_of_method(path),

@@ -1,4 +1,4 @@
-//! How metrics are made: which timeouts get an edge, and how many series there may be.
+//! How metrics are made: which timeouts get an edge, and how many names there may be.
 //!
 //! Decides the edges of buckets. A histogram is cut off at the timeouts in force, so each of them needs an edge: without one
 //! the share of what was cut off cannot be read from it.
@@ -18,10 +18,10 @@ use super::{Metrics, Scrape};
 pub const STANDARD_EDGES: [f64; 15] =
     [0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 
-/// How many series one metric may have unless something else is said.
-pub const DEFAULT_SERIES: usize = 200;
+/// How many names one metric may have unless something else is said.
+pub const DEFAULT_NAMES: usize = 200;
 
-/// At most so many timeouts get an edge: every edge is a series of its own for every series of a histogram.
+/// At most so many timeouts get an edge beside the standard ones: every edge is a series of its own for every series of a histogram.
 pub const MOST_TIMEOUTS: usize = 50;
 
 /// Builds [`Metrics`].
@@ -41,7 +41,7 @@ pub const MOST_TIMEOUTS: usize = 50;
 #[must_use = "metrics are made by `build` or `build_global`"]
 pub struct MetricsBuilder {
     timeouts: BTreeSet<Duration>,
-    series: usize,
+    names: usize,
 }
 
 /// Metrics cannot be made like this.
@@ -54,7 +54,7 @@ pub enum MetricsError {
          share limits, or name fewer timeouts"
     )]
     TooManyTimeouts {
-        /// How many there are.
+        /// How many there are, without those that have a standard edge.
         timeouts: usize,
     },
     /// What the exporter did not take.
@@ -64,7 +64,7 @@ pub enum MetricsError {
 
 impl MetricsBuilder {
     pub(super) fn new() -> Self {
-        Self { timeouts: BTreeSet::new(), series: DEFAULT_SERIES }
+        Self { timeouts: BTreeSet::new(), names: DEFAULT_NAMES }
     }
 
     /// Gives every limit of a policy an edge: what is used when nothing is said, the ceiling, and the longest life of a
@@ -85,10 +85,11 @@ impl MetricsBuilder {
         self
     }
 
-    /// How many series a metric may have, [`DEFAULT_SERIES`] unless set. Past that, what is new is counted under the name
-    /// [`OVERFLOW`](crate::names::OVERFLOW).
-    pub fn series(mut self, most: usize) -> Self {
-        self.series = most;
+    /// How many names a metric may have, [`DEFAULT_NAMES`] unless set: operations with their routes, or dependencies. Each has
+    /// a series for every combination of words that occurs. Past that, what is new is counted under the name
+    /// [`OVERFLOW`](crate::names::OVERFLOW), and a warning is logged, once for each metric.
+    pub fn names(mut self, most: usize) -> Self {
+        self.names = most;
         self
     }
 
@@ -112,7 +113,7 @@ impl MetricsBuilder {
             .map_err(|error| MetricsError::Exporter(error.to_string()))?
             .build_recorder();
         let handle = recorder.handle();
-        let metrics = Metrics::new(Sink::own(recorder), self.series);
+        let metrics = Metrics::new(Sink::own(recorder), self.names);
         Ok((metrics.clone(), Scrape::new(metrics, handle)))
     }
 
@@ -138,11 +139,11 @@ impl MetricsBuilder {
     /// [`MetricsError`].
     pub fn build_global(self) -> Result<Metrics, MetricsError> {
         self.check()?;
-        Ok(Metrics::new(Sink::Global, self.series))
+        Ok(Metrics::new(Sink::Global, self.names))
     }
 
     fn check(&self) -> Result<(), MetricsError> {
-        let timeouts = self.timeouts.len();
+        let timeouts = self.edges().len() - STANDARD_EDGES.len(); // zero, and what is a standard edge, add none
         if timeouts > MOST_TIMEOUTS { Err(MetricsError::TooManyTimeouts { timeouts }) } else { Ok(()) }
     }
 }
@@ -179,8 +180,11 @@ mod tests {
 
     #[test]
     fn too_many_timeouts_are_refused_and_the_way_out_is_said() {
-        let many = (1..=51).fold(Metrics::builder(), |builder, n| builder.timeout(ms(n)));
-        let refused = many.build().map(|_| ()).expect_err("51");
+        let standard = [0, 1, 5, 10, 1_000, 10_000]; // they add no edge
+        let most = (101..=150).chain(standard).fold(Metrics::builder(), |builder, n| builder.timeout(ms(n)));
+        assert_eq!(most.edges().len(), STANDARD_EDGES.len() + MOST_TIMEOUTS);
+        assert!(most.clone().build().is_ok());
+        let refused = most.timeout(ms(151)).build().map(|_| ()).expect_err("51");
         assert_eq!(
             refused.to_string(),
             "51 different timeouts would each get an edge in every histogram, 50 is the most; let routes share limits, or \

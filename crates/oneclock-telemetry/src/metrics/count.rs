@@ -24,8 +24,8 @@ macro_rules! families {
         }
 
         impl Families {
-            pub(super) fn new(series: usize) -> Self {
-                Self { $($field: Family::new(&names::$metric, series),)* }
+            pub(super) fn new(limit: usize) -> Self {
+                Self { $($field: Family::new(&names::$metric, limit),)* }
             }
         }
     };

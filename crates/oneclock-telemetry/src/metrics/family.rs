@@ -1,8 +1,9 @@
 //! The series of one metric: how many there may be, and what becomes of one more.
 //!
-//! Decides the bound on what a scrape can grow to. Labels whose values come from code's own enums have few values; names of
-//! operations, routes and dependencies have as many as code makes up, so a metric gets so many series and then one
-//! [`OVERFLOW`] in place of every further name. What is counted stays right in sum.
+//! Decides the bound on what a scrape can grow to. Words come from the enums of the library, of which there are few; names of
+//! operations, routes and dependencies are as many as code makes up. So a metric takes so many names, each with all of its
+//! words, and then one [`OVERFLOW`] in place of every further name: at most (names + 1) × words. What is counted stays
+//! right in sum, and the log says once for each metric that it begins.
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use hashbrown::{Equivalent, HashMap};
+use hashbrown::{Equivalent, HashMap, HashSet};
 use metrics::{Counter, Histogram, Key, Label, Recorder};
 
 use super::sink::{METADATA, Sink};
@@ -30,15 +31,24 @@ struct Kept {
     words: [&'static str; 3],
 }
 
-/// All series of one metric. Looking one up takes no lock and allocates nothing; adding one copies the map, which happens as
-/// often as there are series.
+/// All series of one metric. Looking one up takes no lock and allocates nothing; adding one copies the table, which happens
+/// as often as there are series.
 pub(super) struct Family<H> {
     metric: &'static Metric,
     /// Of its labels, how many are names.
     names: usize,
+    /// So many names get series of their own.
     limit: usize,
-    series: ArcSwap<HashMap<Kept, H>>,
+    table: ArcSwap<Table<H>>,
     adding: Mutex<()>,
+}
+
+/// What one metric has so far.
+#[derive(Clone)]
+struct Table<H> {
+    series: HashMap<Kept, H>,
+    /// The names that have series of their own, without their words.
+    known: HashSet<Kept>,
 }
 
 /// What is written to: a metric of the facade.
@@ -69,6 +79,10 @@ impl<'a> Labels<'a> {
         labels.names[..names].fill(OVERFLOW);
         labels
     }
+
+    fn without_words(self) -> Self {
+        Self { names: self.names, words: [""; 3] }
+    }
 }
 
 impl PartialEq for Labels<'_> {
@@ -95,6 +109,10 @@ fn is_same(a: &str, b: &str) -> bool {
 impl Kept {
     fn of(labels: Labels<'_>) -> Self {
         Self { names: labels.names.map(Arc::from), words: labels.words }
+    }
+
+    fn is_overflow(&self, names: usize) -> bool {
+        self.names[..names].iter().all(|name| **name == *OVERFLOW)
     }
 
     fn labels(&self) -> Labels<'_> {
@@ -124,46 +142,69 @@ impl Equivalent<Kept> for Labels<'_> {
 
 // === Family ===
 
+impl<H> Default for Table<H> {
+    fn default() -> Self {
+        Self { series: HashMap::default(), known: HashSet::default() }
+    }
+}
+
 impl<H: Handle> Family<H> {
     pub(super) fn new(metric: &'static Metric, limit: usize) -> Self {
         let names = metric.labels.iter().filter(|label| UNBOUNDED.contains(label)).count();
-        Self { metric, names, limit, series: ArcSwap::default(), adding: Mutex::default() }
+        Self { metric, names, limit, table: ArcSwap::default(), adding: Mutex::default() }
     }
 
-    /// Writes to the series with these labels, or to the one that stands for all that are too many.
+    /// Writes to the series with these labels, or to the one that stands for all names that are too many.
     pub(super) fn write(&self, sink: &Sink, labels: Labels<'_>, write: impl Fn(&H)) {
-        let series = self.series.load();
-        if let Some(handle) = series.get(&labels) {
+        let table = self.table.load();
+        if let Some(handle) = table.series.get(&labels) {
             return write(handle);
         }
-        if self.is_full(&series) {
-            let overflow = labels.overflown(self.names);
-            if let Some(handle) = series.get(&overflow) {
-                return write(handle);
-            }
+        if self.is_one_too_many(&table, labels)
+            && let Some(handle) = table.series.get(&labels.overflown(self.names))
+        {
+            return write(handle);
         }
-        write(&self.add(sink, labels));
+        let (handle, overflows) = self.add(sink, labels);
+        if overflows {
+            self.warn(); // out of the lock: whoever is told may count something itself
+        }
+        write(&handle);
     }
 
-    fn is_full(&self, series: &HashMap<Kept, H>) -> bool {
-        series.len() >= self.limit
+    fn is_one_too_many(&self, table: &Table<H>, labels: Labels<'_>) -> bool {
+        self.names > 0 && table.known.len() >= self.limit && !table.known.contains(&labels.without_words())
     }
 
+    /// The series, and whether it is the first one of the overflow.
     #[cold]
-    fn add(&self, sink: &Sink, labels: Labels<'_>) -> H {
+    fn add(&self, sink: &Sink, labels: Labels<'_>) -> (H, bool) {
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
-        let series = self.series.load();
-        let labels =
-            if self.is_full(&series) && !series.contains_key(&labels) { labels.overflown(self.names) } else { labels };
-        if let Some(handle) = series.get(&labels) {
-            return handle.clone(); // added meanwhile
+        let table = self.table.load();
+        let overflows = self.is_one_too_many(&table, labels);
+        let labels = if overflows { labels.overflown(self.names) } else { labels };
+        if let Some(handle) = table.series.get(&labels) {
+            return (handle.clone(), false); // added meanwhile
         }
         let key = self.key(labels);
         let handle = sink.with(|recorder| H::register(recorder, &key));
-        let mut more = HashMap::clone(&series);
-        more.insert(Kept::of(labels), handle.clone());
-        self.series.store(Arc::new(more));
-        handle
+        let mut more = Table::clone(&table);
+        if !overflows {
+            more.known.insert(Kept::of(labels.without_words()));
+        }
+        let first = overflows && !more.series.keys().any(|kept| kept.is_overflow(self.names));
+        more.series.insert(Kept::of(labels), handle.clone());
+        self.table.store(Arc::new(more));
+        (handle, first)
+    }
+
+    fn warn(&self) {
+        tracing::warn!(
+            metric = self.metric.name,
+            limit = self.limit,
+            "this metric has as many names as it may; further ones are counted as `overflow`. If they are meant, raise the \
+             limit with `MetricsBuilder::names`; if not, look for names that are made of data (said once)"
+        );
     }
 
     fn key(&self, labels: Labels<'_>) -> Key {

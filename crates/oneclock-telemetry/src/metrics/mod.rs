@@ -1,6 +1,6 @@
 //! Metrics: every event in the series that it belongs to.
 //!
-//! Decides nothing about what happened; `count` decides what is counted where, `family` how many series there may be,
+//! Decides nothing about what happened; `count` decides what is counted where, `family` how many names there may be,
 //! `builder` where buckets have their edges. The text that Prometheus reads is the exporter's.
 
 mod builder;
@@ -15,7 +15,7 @@ use metrics::Gauge;
 use metrics_exporter_prometheus::PrometheusHandle;
 use oneclock::events::RanOn;
 
-pub use builder::{DEFAULT_SERIES, MOST_TIMEOUTS, MetricsBuilder, MetricsError, STANDARD_EDGES};
+pub use builder::{DEFAULT_NAMES, MOST_TIMEOUTS, MetricsBuilder, MetricsError, STANDARD_EDGES};
 use count::Families;
 use family::Handle;
 use sink::Sink;
@@ -73,19 +73,19 @@ pub struct Scrape {
 // === Metrics ===
 
 impl Metrics {
-    /// Begins with the standard edges and at most [`DEFAULT_SERIES`] series for each metric.
+    /// Begins with the standard edges and at most [`DEFAULT_NAMES`] names for each metric.
     pub fn builder() -> MetricsBuilder {
         MetricsBuilder::new()
     }
 
-    fn new(sink: Sink, series: usize) -> Self {
+    fn new(sink: Sink, names: usize) -> Self {
         sink.describe();
         let zombies = [RanOn::MustFinish, RanOn::Blocking, RanOn::Statement].map(|because| {
             let key =
                 metrics::Key::from_parts(names::ZOMBIES.name, vec![metrics::Label::new("layer", because.as_str())]);
             (because, sink.with(|recorder| Gauge::register(recorder, &key)))
         });
-        Self(Arc::new(Inner { sink, families: Families::new(series), zombies }))
+        Self(Arc::new(Inner { sink, families: Families::new(names), zombies }))
     }
 
     /// Sets the gauges to what is true now. [`Scrape::render`] does it; with the recorder of the process, whoever renders
