@@ -7,6 +7,8 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -31,11 +33,14 @@ const EXPORT: Duration = Duration::from_secs(10);
 ///
 /// ```no_run
 /// use oneclock_telemetry::otlp::Otlp;
-/// use tracing_subscriber::layer::SubscriberExt;
+/// use tracing_subscriber::filter::{LevelFilter, Targets};
+/// use tracing_subscriber::layer::{Layer, SubscriberExt};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let otlp = Otlp::to("http://127.0.0.1:4318").service("order").sampled(0.1).build()?;
-/// let subscriber = tracing_subscriber::registry().with(otlp.layer());
+/// // Without a filter the spans of h2 and hyper go out too, a hundred for each call.
+/// let informative = Targets::new().with_default(LevelFilter::INFO);
+/// let subscriber = tracing_subscriber::registry().with(otlp.layer().with_filter(informative));
 /// tracing::subscriber::set_global_default(subscriber)?;
 /// // … serve …
 /// otlp.finish(std::time::Duration::from_secs(5))?;
@@ -45,6 +50,7 @@ const EXPORT: Duration = Duration::from_secs(10);
 #[must_use = "spans are sent as long as it lives"]
 pub struct Otlp {
     provider: SdkTracerProvider,
+    lost: Arc<AtomicU64>,
 }
 
 /// Builds an [`Otlp`].
@@ -52,7 +58,7 @@ pub struct Otlp {
 #[must_use = "an exporter is made by `build`"]
 pub struct OtlpBuilder {
     collector: String,
-    service: String,
+    service: Option<String>,
     sampled: f64,
 }
 
@@ -62,6 +68,8 @@ pub struct OtlpBuilder {
 pub enum OtlpError {
     /// It speaks plain HTTP only.
     NotHttp,
+    /// It has a path: the exporter adds `/v1/traces` itself.
+    HasPath,
     /// The share of traces to sample is none.
     NotAShare(f64),
     /// Its thread or its client could not be made, or the end was not reached in time.
@@ -72,6 +80,7 @@ pub enum OtlpError {
 struct Sender {
     client: HyperClient,
     runtime: Option<Runtime>, // there until it is dropped
+    lost: Arc<AtomicU64>,     // batches that could not be sent
 }
 
 // === Otlp ===
@@ -79,7 +88,7 @@ struct Sender {
 impl Otlp {
     /// To the collector at this address, without a path: `http://127.0.0.1:4318`.
     pub fn to(collector: impl Into<String>) -> OtlpBuilder {
-        OtlpBuilder { collector: collector.into(), service: "unknown_service".to_owned(), sampled: 1.0 }
+        OtlpBuilder { collector: collector.into(), service: None, sampled: 1.0 }
     }
 
     /// The layer for a `tracing` subscriber.
@@ -87,25 +96,35 @@ impl Otlp {
     where
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
-        tracing_opentelemetry::layer().with_tracer(self.provider.tracer("oneclock"))
+        // Seven attributes of every span less: where in the source it was made, by which thread, how long it was entered.
+        tracing_opentelemetry::layer()
+            .with_location(false)
+            .with_threads(false)
+            .with_tracked_inactivity(false)
+            .with_tracer(self.provider.tracer("oneclock"))
     }
 
-    /// Sends what is not sent yet, and ends. Blocks for as long as `bound`: call it last, and from async code in
-    /// `spawn_blocking`.
+    /// Sends what is not sent yet, and ends. Blocks for as long as `bound`: call it last, after `serve` has come back, and from
+    /// async code in `spawn_blocking`. Left out, as by a `?` out of `main`, the last batch is lost.
     ///
     /// # Errors
-    /// [`OtlpError::Failed`], if not everything was sent.
+    /// [`OtlpError::Failed`], if the end was not reached in time, or if a batch could not be sent, now or before.
     pub fn finish(self, bound: Duration) -> Result<(), OtlpError> {
-        self.provider.shutdown_with_timeout(bound).map_err(|error| OtlpError::Failed(error.into()))
+        self.provider.shutdown_with_timeout(bound).map_err(|error| OtlpError::Failed(error.into()))?;
+        // The SDK drops what became of a batch.
+        match self.lost.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            lost => Err(OtlpError::Failed(format!("{lost} batches of spans could not be sent").into())),
+        }
     }
 }
 
 // === OtlpBuilder ===
 
 impl OtlpBuilder {
-    /// The name of this service.
+    /// The name of this service; what `OTEL_SERVICE_NAME` says unless said otherwise.
     pub fn service(mut self, name: impl Into<String>) -> Self {
-        self.service = name.into();
+        self.service = Some(name.into());
         self
     }
 
@@ -128,10 +147,20 @@ impl OtlpBuilder {
         if !(0.0..=1.0).contains(&self.sampled) {
             return Err(OtlpError::NotAShare(self.sampled));
         }
-        let endpoint = format!("{}/v1/traces", self.collector.trim_end_matches('/'));
+        let collector = self.collector.trim_end_matches('/');
+        if collector.trim_start_matches("http://").contains('/') {
+            return Err(OtlpError::HasPath);
+        }
+        let endpoint = format!("{collector}/v1/traces");
+        let resource = Resource::builder();
+        let resource = match self.service {
+            Some(name) => resource.with_attribute(KeyValue::new("service.name", name)),
+            None => resource,
+        };
+        let lost = Arc::new(AtomicU64::new(0));
         let exporter = SpanExporter::builder()
             .with_http()
-            .with_http_client(Sender::new()?)
+            .with_http_client(Sender::new(Arc::clone(&lost))?)
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(endpoint)
             .with_timeout(EXPORT)
@@ -139,25 +168,25 @@ impl OtlpBuilder {
             .map_err(|error| OtlpError::Failed(error.into()))?;
         let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(self.sampled)));
         let provider = SdkTracerProvider::builder()
-            .with_resource(Resource::builder().with_attribute(KeyValue::new("service.name", self.service)).build())
+            .with_resource(resource.build())
             .with_sampler(RecordAll(sampler))
             .with_span_processor(KeepEnded(BatchSpanProcessor::builder(exporter).build()))
             .build();
-        Ok(Otlp { provider })
+        Ok(Otlp { provider, lost })
     }
 }
 
 // === Sender ===
 
 impl Sender {
-    fn new() -> Result<Self, OtlpError> {
+    fn new(lost: Arc<AtomicU64>) -> Result<Self, OtlpError> {
         // What sending does is not traced: it would be sent in turn, without end.
         let untraced = || std::mem::forget(tracing::subscriber::set_default(NoSubscriber::new()));
         let mut runtime = Builder::new_multi_thread();
         let runtime =
             runtime.worker_threads(1).thread_name("oneclock-otlp").on_thread_start(untraced).enable_all().build();
         let runtime = runtime.map_err(|error| OtlpError::Failed(error.into()))?;
-        Ok(Self { client: HyperClient::with_default_connector(EXPORT, None), runtime: Some(runtime) })
+        Ok(Self { client: HyperClient::with_default_connector(EXPORT, None), runtime: Some(runtime), lost })
     }
 }
 
@@ -174,7 +203,15 @@ impl HttpClient for Sender {
         let client = self.client.clone();
         let runtime = self.runtime.as_ref();
         let sending = runtime.map(|runtime| runtime.spawn(async move { client.send_bytes(request).await }));
-        Box::pin(async move { sending.ok_or("the exporter is over")?.await? })
+        let lost = Arc::clone(&self.lost);
+        Box::pin(async move {
+            let sent = async { sending.ok_or("the exporter is over")?.await? }.await;
+            if !matches!(&sent, Ok(answer) if answer.status().is_success()) && lost.fetch_add(1, Ordering::Relaxed) == 0
+            {
+                tracing::warn!("spans could not be sent to the collector; said once, and counted for the end");
+            }
+            sent
+        })
     }
 }
 
@@ -201,6 +238,9 @@ impl fmt::Display for OtlpError {
                 "the collector's address does not begin with http://: this exporter speaks no TLS; send to a collector \
                  beside this process, or build a provider of your own",
             ),
+            Self::HasPath => f.write_str(
+                "the collector's address has a path; write it without one, such as http://127.0.0.1:4318: `/v1/traces` is added",
+            ),
             Self::NotAShare(share) => write!(f, "sampled({share}): the share of traces is a number from 0 to 1"),
             Self::Failed(_) => f.write_str("the exporter could not be made, or could not send everything"),
         }
@@ -211,7 +251,7 @@ impl std::error::Error for OtlpError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Failed(source) => Some(&**source),
-            Self::NotHttp | Self::NotAShare(_) => None,
+            Self::NotHttp | Self::HasPath | Self::NotAShare(_) => None,
         }
     }
 }

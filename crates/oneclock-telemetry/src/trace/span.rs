@@ -11,7 +11,7 @@ use http::{Method, Request};
 use oneclock::Operation;
 use oneclock::events::{OperationEnded, Slot};
 use oneclock_core::{Cause, Ending, Ledger, Reason, Stage};
-use oneclock_http::grpc;
+use oneclock_http::{Route, grpc};
 use tracing::Span;
 use tracing::field::{Empty, display};
 
@@ -93,8 +93,10 @@ impl OperationSpan {
     /// Of a request, whose trace context decides the parent.
     pub(super) fn of_request<B>(operation: &Operation, request: &Request<B>) -> Self {
         let incoming = Incoming::of(request.headers()).map(Arc::new);
-        let rpc = grpc::is_grpc(request.headers());
         let route = operation.route().map(|route| route.as_str());
+        // By what was matched, too: behind an ordinary route the content type is a claim, and the path is no method.
+        let rpc =
+            grpc::is_grpc(request.headers()) && route.is_none_or(|route| may_be_a_method(route, request.uri().path()));
         let method = request.uri().path().trim_start_matches('/');
         let name = match (rpc, route) {
             (true, _) if is_label(method) => method.to_owned(),
@@ -211,6 +213,11 @@ impl OperationSpan {
             if let Some(name) = CODES.get(usize::from(code)) {
                 self.span.record(a::RPC_STATUS, *name);
             }
+            // The 200 of every call says nothing; what is no call says it here.
+            let status = self.status.load(Ordering::Relaxed);
+            if !matches!(status, 0 | 200) {
+                self.span.record(a::HTTP_STATUS, i64::from(status));
+            }
             return;
         }
         let status = match (self.status.load(Ordering::Relaxed), answered) {
@@ -226,7 +233,7 @@ impl OperationSpan {
     /// Its work was done: what it was answered with may be an error all the same.
     fn record_failure(&self, answered: Option<Reason>) {
         let (status, code) = (self.status.load(Ordering::Relaxed), self.code.load(Ordering::Relaxed));
-        if self.rpc {
+        if self.rpc && code != NO_CODE {
             if SERVER_ERRORS.contains(&code) {
                 let name = CODES.get(usize::from(code)).copied().unwrap_or("_OTHER");
                 record_error(&self.span, answered.map_or(name, Reason::as_str), None);
@@ -236,6 +243,11 @@ impl OperationSpan {
             record_error(&self.span, answered.map_or(&status, |reason| reason.as_str()), None);
         }
     }
+}
+
+/// Whether a route may stand for a remote procedure: one that mounts a service, or that names it without a parameter.
+fn may_be_a_method(route: &str, path: &str) -> bool {
+    !route.contains('{') || matches!(Route::matched(route, path), Route::Mounted { .. })
 }
 
 fn operation_span(operation: &Operation, name: &str, kind: &str, parent: Option<&Span>) -> Span {

@@ -138,6 +138,20 @@ async fn failures_that_have_nothing_to_do_with_time_are_what_the_conventions_say
 }
 
 /// A call that ran into its own cap: the caller still has time, and its answer is its own business.
+/// The content type is the caller's claim: believed, it would put a path of theirs into the name, and hide the failure.
+#[tokio::test]
+async fn who_claims_to_speak_grpc_names_no_span_and_hides_no_failure() {
+    let (exported, _provider, _tracing) = tracing_all();
+    let fails = get(|| async { StatusCode::INTERNAL_SERVER_ERROR });
+    let addr = traced("order", Router::new().route("/reset/{token}", fails)).await;
+    let fields = [("content-type", "application/grpc")];
+    asking(addr, "/reset/s3cr3t", &fields).answer().await.unwrap();
+    let span = exported.named("GET /reset/{token}", 1).await;
+    is_error(&span);
+    has(&span, &[("http.response.status_code", "500"), ("error.type", "500")]);
+    has_none(&span, &["rpc.method", "rpc.system.name"]);
+}
+
 #[tokio::test]
 async fn a_call_that_ran_out_of_its_cap_is_an_error_of_the_call_alone() {
     let (exported, _provider, _tracing) = tracing_all();

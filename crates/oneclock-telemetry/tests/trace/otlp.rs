@@ -65,8 +65,22 @@ async fn an_end_without_a_collector_is_an_error_within_its_bound() {
     assert!(matches!(ended.unwrap().unwrap(), Err(OtlpError::Failed(_))));
 }
 
+/// The SDK says that all is well when nothing was sent.
+#[tokio::test]
+async fn spans_that_were_lost_are_told_at_the_end() {
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let otlp = Otlp::to(format!("http://{nobody}")).build().unwrap();
+    let tracing = tracing::subscriber::set_default(tracing_subscriber::registry().with(otlp.layer()));
+    tracing::info_span!("work").in_scope(|| ());
+    drop(tracing);
+    let ended = tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(move || otlp.finish(PATIENCE))).await;
+    assert!(matches!(ended.unwrap().unwrap(), Err(OtlpError::Failed(_))));
+}
+
 #[test]
 fn what_it_cannot_do_it_says_when_it_is_made() {
+    let error = Otlp::to("http://collector:4318/v1/traces").build().unwrap_err();
+    assert!(error.to_string().contains("without one"), "{error}");
     let error = Otlp::to("https://collector:4318").build().unwrap_err();
     assert!(error.to_string().contains("speaks no TLS"), "{error}");
     let error = Otlp::to("http://collector:4318").sampled(10.0).build().unwrap_err();
