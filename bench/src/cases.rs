@@ -19,8 +19,12 @@ use oneclock::events::Event;
 use oneclock::{Operation, Shutdown};
 use oneclock_core::{Policy, Trust};
 use oneclock_http::{Arrival, Destination, EgressLayer, Exchange, IngressLayer, Route};
-use oneclock_telemetry::Metrics;
+use oneclock_telemetry::trace::{SpanLayer, Spans};
+use oneclock_telemetry::{Metrics, Several};
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::trace::SdkTracerProvider;
 use tower::{Layer, Service, ServiceExt, service_fn};
+use tracing_subscriber::layer::SubscriberExt as _;
 
 /// What a case fails with: an answer that was not the expected one must not count as a fast one.
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
@@ -54,6 +58,8 @@ pub(crate) enum Stack {
     IngressObserved,
     /// The same on a route, counted.
     IngressCounted,
+    /// The same on a route, counted, and in a span that an OpenTelemetry tracer records and nobody exports.
+    IngressTraced,
     /// The handler makes one call to another bare service.
     BareCalling,
     /// The same call through `Egress`, below `Ingress`.
@@ -126,7 +132,11 @@ impl Case {
     /// Makes what a process has once. Only what comes after it is counted: the exporter looks at the clock until it knows its
     /// pace, which takes another number of looks each time.
     pub(crate) fn prepare(self) -> Result<(), Failed> {
-        if let Self::Request(Run { stack: Stack::IngressCounted | Stack::IngressCallingCounted, .. }) = self {
+        if let Self::Request(Run {
+            stack: Stack::IngressCounted | Stack::IngressTraced | Stack::IngressCallingCounted,
+            ..
+        }) = self
+        {
             metrics()?;
         }
         Ok(())
@@ -167,6 +177,7 @@ impl Run {
             (Stack::Ingress, Fields::Grpc),
             (Stack::IngressObserved, Fields::Remaining),
             (Stack::IngressCounted, Fields::Remaining),
+            (Stack::IngressTraced, Fields::Remaining),
             (Stack::IngressCalling, Fields::Remaining),
             (Stack::IngressCallingCounted, Fields::Remaining),
         ];
@@ -191,7 +202,8 @@ impl Run {
             | Stack::TowerHttp
             | Stack::Ingress
             | Stack::IngressObserved
-            | Stack::IngressCounted => Stack::Bare,
+            | Stack::IngressCounted
+            | Stack::IngressTraced => Stack::Bare,
         };
         Self { stack, served: Served::Elsewhere, ..self }
     }
@@ -212,6 +224,13 @@ impl Run {
             }
             Stack::IngressCounted => {
                 self.through(routed()?.observed_by(metrics()?).layer(handler(answers)), times).await
+            }
+            Stack::IngressTraced => {
+                let observers = Several::new().and((*metrics()?).clone()).and(Spans::new());
+                let traced = SpanLayer::new().layer(handler(answers));
+                let service = routed()?.observed_by(Arc::new(observers)).layer(traced);
+                let _tracing = tracing::subscriber::set_default(recording()); // for this row alone
+                self.through(service, times).await
             }
             Stack::BareCalling => {
                 let caller = caller::<Upload, _, _>(handler(answers));
@@ -287,6 +306,13 @@ fn metrics() -> Result<Arc<Metrics>, Failed> {
     }
     let (metrics, _) = Metrics::builder().build()?;
     Ok(Arc::clone(METRICS.get_or_init(|| Arc::new(metrics))))
+}
+
+/// Records every span and gives it to nobody.
+fn recording() -> impl tracing::Subscriber + Send + Sync {
+    let tracer = SdkTracerProvider::builder().build().tracer("bench");
+    let layer = tracing_opentelemetry::layer().with_location(false).with_threads(false).with_tracked_inactivity(false);
+    tracing_subscriber::registry().with(layer.with_tracer(tracer))
 }
 
 /// A handler that makes one call through `Egress`.

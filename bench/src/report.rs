@@ -138,6 +138,7 @@ impl Row {
             Stack::Ingress => "Ingress",
             Stack::IngressObserved => "Ingress, a route, an observer that does nothing",
             Stack::IngressCounted => "Ingress, a route, metrics",
+            Stack::IngressTraced => "Ingress, a route, metrics and spans",
             Stack::BareCalling => "bare service, one bare call",
             Stack::IngressCalling => "Ingress, one call through Egress",
             Stack::IngressCallingCounted => "Ingress, one call through Egress, a route, metrics",

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use oneclock_trace::{Format, Limits, Told, Total, explain};
@@ -15,7 +16,7 @@ struct Outcome {
     wrong: Vec<String>,
 }
 
-/// Programs that hold traces as text: nothing that can be read as JSON.
+/// Programs that hold traces: those that write one out as a literal are read, the others are named.
 const PROGRAMS: &[&str] = &["js", "ts", "java", "py", "go"];
 const DATA: &[&str] = &["json", "jsonl", "ndjson"];
 
@@ -54,8 +55,11 @@ impl Found {
             let ends_in = |endings: &[&str]| {
                 path.extension().is_some_and(|extension| endings.iter().any(|ending| extension == *ending))
             };
-            if ends_in(PROGRAMS) {
-                found.programs.extend(holds_traces(path).then_some(file));
+            if ends_in(PROGRAMS) && holds_traces(path) {
+                match written_out(path) {
+                    Some(traces) => found.outcomes.push(told_of(traces.as_slice(), file)),
+                    None => found.programs.push(file),
+                }
             } else if ends_in(DATA) {
                 match one(path, file) {
                     Some(outcome) => found.outcomes.push(outcome),
@@ -100,11 +104,38 @@ fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
+/// The traces that a program has as object literals of their own, `const trace = { … };`, one for each line. A literal of
+/// names, strings and numbers is YAML.
+fn written_out(path: &Path) -> Option<Vec<u8>> {
+    let text = fs::read_to_string(path).ok()?;
+    let mut traces = Vec::new();
+    for after in text.split("\nconst ").skip(1) {
+        let Some((_, literal)) = after.split_once(" = {\n") else { continue };
+        let Some((literal, _)) = literal.split_once("\n};") else { continue };
+        let Ok(trace) = serde_saphyr::from_str::<serde_json::Value>(&format!("{{\n{literal}\n}}")) else { continue };
+        if trace.get("spans").is_some() {
+            traces.extend_from_slice(trace.to_string().as_bytes());
+            traces.push(b'\n');
+        }
+    }
+    (!traces.is_empty()).then_some(traces)
+}
+
 /// `None` for a file that has nothing to do with traces.
 fn one(path: &Path, file: String) -> Option<Outcome> {
+    let outcome = match fs::File::open(path) {
+        Ok(opened) => told_of(opened, file),
+        Err(error) => return Some(Outcome { file, told: Err(error.to_string()), wrong: Vec::new() }),
+    };
+    let nothing = outcome.told.as_ref().is_ok_and(|total| total.formats.is_empty());
+    let says = || fs::read_to_string(path).is_ok_and(|text| text.contains("traceI") || text.contains("resourceSpans"));
+    (!nothing || says()).then_some(outcome)
+}
+
+fn told_of(traces: impl Read, file: String) -> Outcome {
     let mut wrong = Vec::new();
-    let told = fs::File::open(path).map_err(|error| error.to_string()).and_then(|opened| {
-        let total = explain(opened, Limits::default(), |told| {
+    let told = {
+        let total = explain(traces, Limits::default(), |told| {
             if let Told::Trace(trace) = told {
                 let rows = trace.spans.iter();
                 let sum = rows.fold(trace.between_roots_ns, |sum, row| sum.saturating_add(row.unaccounted_ns));
@@ -114,17 +145,11 @@ fn one(path: &Path, file: String) -> Option<Outcome> {
             }
         });
         total.map_err(|error| error.to_string())
-    });
+    };
     if let Ok(total) = &told {
         wrong.extend(total.wrong.iter().cloned());
-        let none = total.formats.is_empty();
-        let says =
-            || fs::read_to_string(path).is_ok_and(|text| text.contains("traceI") || text.contains("resourceSpans"));
-        if none && !says() {
-            return None;
-        }
     }
-    Some(Outcome { file, told, wrong })
+    Outcome { file, told, wrong }
 }
 
 fn table(Found { outcomes, programs, others }: &Found) -> String {
@@ -218,13 +243,14 @@ mod tests {
         assert_eq!(found.verdict(&folder), Ok(()));
         let table = table(&found);
         for row in [
+            "| basket.js | Jaeger | 1 | 2 |",
             "| cart.zipkin.json | Zipkin | 1 |",
             "| checkout.otlp.jsonl | OTLP | 1 |",
             "| reports.jaeger.json | Jaeger | 1 |",
         ] {
             assert!(table.contains(row), "{table}");
         }
-        assert!(table.contains("3 files of traces: 3 traces, 23 spans"), "{table}");
+        assert!(table.contains("4 files of traces: 4 traces, 25 spans"), "{table}");
     }
 
     #[test]
