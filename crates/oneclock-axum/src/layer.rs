@@ -29,9 +29,11 @@ use tower_service::Service;
 /// request gets the policy's own limits. Services under `nest_service` have no matched route of their own either.
 ///
 /// ```text
-/// Trace → RequestId → CORS → Compression → policy.layer() → CatchPanic → body limit → auth → routes
+/// RequestId → CORS → Compression → policy.layer() → SpanLayer → CatchPanic → body limit → auth → routes
 /// above: sees its refusals and 504s         below: spends the budget, is dropped at its end
 /// ```
+///
+/// `SpanLayer` is `oneclock-telemetry`'s; where it stands, tower-http's `TraceLayer` would give a request a second span.
 ///
 /// What stands above it must not wait: a queue there is only counted under [`oneclock_http::serve`], which stamped the
 /// arrival, and is never cut. Two policies belong to two routers that are merged, never one inside the other: an inner

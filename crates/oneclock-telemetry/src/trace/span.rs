@@ -19,12 +19,21 @@ use super::TARGET;
 use super::attributes as a;
 use super::context::Incoming;
 
+/// What a request that may be a call of gRPC is called: as one, and if it is none.
+#[derive(Debug, Default)]
+struct Names {
+    method: String,
+    #[cfg_attr(not(feature = "opentelemetry"), allow(dead_code, reason = "only a tracer can rename"))]
+    http: String,
+}
+
 /// Beside an operation.
 #[derive(Debug)]
 pub(super) struct OperationSpan {
     span: Span,
     incoming: Option<Arc<Incoming>>,
-    rpc: bool,
+    rpc: AtomicBool, // whether it is a call of gRPC: as it claims, until the answer says that it is none
+    names: Names,
     status: AtomicU16, // of HTTP, as the handler answered; 0: it has not
     code: AtomicU16,   // of gRPC; NO_CODE: not known
     over: AtomicBool,
@@ -78,32 +87,34 @@ pub fn span_of(operation: &Operation) -> Option<Span> {
     let around = around(operation);
     let span = operation_span(operation, operation.name().as_str(), "internal", around.as_ref());
     let incoming = operation.nearest_slot().get::<OperationSpan>().and_then(OperationSpan::incoming);
-    operation.keep(Slot::of(OperationSpan::new(span.clone(), incoming, false)));
+    operation.keep(Slot::of(OperationSpan::new(span.clone(), incoming, false, Names::default())));
     Some(span)
 }
 
 // === OperationSpan ===
 
 impl OperationSpan {
-    fn new(span: Span, incoming: Option<Arc<Incoming>>, rpc: bool) -> Self {
+    fn new(span: Span, incoming: Option<Arc<Incoming>>, rpc: bool, names: Names) -> Self {
         let (status, code) = (AtomicU16::new(0), AtomicU16::new(NO_CODE));
-        Self { span, incoming, rpc, status, code, over: AtomicBool::new(false) }
+        Self { span, incoming, rpc: AtomicBool::new(rpc), names, status, code, over: AtomicBool::new(false) }
     }
 
     /// Of a request, whose trace context decides the parent.
     pub(super) fn of_request<B>(operation: &Operation, request: &Request<B>) -> Self {
         let incoming = Incoming::of(request.headers()).map(Arc::new);
         let route = operation.route().map(|route| route.as_str());
-        // By what was matched, too: behind an ordinary route the content type is a claim, and the path is no method.
-        let rpc =
-            grpc::is_grpc(request.headers()) && route.is_none_or(|route| may_be_a_method(route, request.uri().path()));
+        // By what was matched, too: behind an ordinary route the content type is a claim, and the path is no method. What
+        // matched nothing keeps its claim until its answer says otherwise.
+        let rpc = *request.method() == Method::POST
+            && grpc::is_grpc(request.headers())
+            && route.is_none_or(|route| may_be_a_method(route, request.uri().path()));
         let method = request.uri().path().trim_start_matches('/');
-        let name = match (rpc, route) {
-            (true, _) if is_label(method) => method.to_owned(),
-            (_, Some(route)) => format!("{} {route}", method_of(request.method())),
-            (_, None) => method_of(request.method()).to_owned(),
+        let http = match route {
+            Some(route) => format!("{} {route}", method_of(request.method())),
+            None => method_of(request.method()).to_owned(),
         };
-        let span = operation_span(operation, &name, "server", None);
+        let name = if rpc && is_label(method) { method } else { &http };
+        let span = operation_span(operation, name, "server", None);
         #[cfg(feature = "opentelemetry")]
         if let Some(incoming) = &incoming {
             super::otel::adopt(&span, incoming);
@@ -112,11 +123,12 @@ impl OperationSpan {
         if let Some(route) = route {
             span.record(a::HTTP_ROUTE, route);
         }
-        if rpc {
-            span.record(a::RPC_SYSTEM, "grpc");
-            span.record(a::RPC_METHOD, if is_label(method) { method } else { "_OTHER" });
-        }
-        Self::new(span, incoming, rpc)
+        let method = if is_label(method) { method } else { "_OTHER" }.to_owned();
+        Self::new(span, incoming, rpc, if rpc { Names { http, method } } else { Names::default() })
+    }
+
+    fn is_rpc(&self) -> bool {
+        self.rpc.load(Ordering::Relaxed)
     }
 
     pub(super) fn span(&self) -> &Span {
@@ -138,12 +150,17 @@ impl OperationSpan {
     /// The handler answered with this head.
     pub(super) fn answered(&self, head: &http::response::Parts) {
         self.status.store(head.status.as_u16(), Ordering::Relaxed);
+        if self.is_rpc() && !grpc::is_grpc(&head.headers) {
+            self.rpc.store(false, Ordering::Relaxed); // so its path was a caller's invention
+            #[cfg(feature = "opentelemetry")]
+            super::otel::rename(&self.span, &self.names.http);
+        }
         self.rpc_status(&head.headers);
     }
 
     /// Fields that may have the status of a call: the head, or the trailers.
     pub(super) fn rpc_status(&self, fields: &http::HeaderMap) {
-        if self.rpc
+        if self.is_rpc()
             && let Some(code) = grpc::status(fields)
         {
             self.code.store(code.into(), Ordering::Relaxed);
@@ -204,7 +221,9 @@ impl OperationSpan {
     }
 
     fn record_status(&self, answered: Option<Reason>) {
-        if self.rpc {
+        if self.is_rpc() {
+            self.span.record(a::RPC_SYSTEM, "grpc");
+            self.span.record(a::RPC_METHOD, &*self.names.method);
             let code = match (self.code.load(Ordering::Relaxed), answered) {
                 (NO_CODE, Some(reason)) => u16::from(reason.grpc_status()),
                 (code, _) => code,
@@ -233,7 +252,7 @@ impl OperationSpan {
     /// Its work was done: what it was answered with may be an error all the same.
     fn record_failure(&self, answered: Option<Reason>) {
         let (status, code) = (self.status.load(Ordering::Relaxed), self.code.load(Ordering::Relaxed));
-        if self.rpc && code != NO_CODE {
+        if self.is_rpc() && code != NO_CODE {
             if SERVER_ERRORS.contains(&code) {
                 let name = CODES.get(usize::from(code)).copied().unwrap_or("_OTHER");
                 record_error(&self.span, answered.map_or(name, Reason::as_str), None);

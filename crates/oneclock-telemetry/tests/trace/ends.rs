@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::routing::get;
+use axum::routing::{get, post};
 use futures_util::{StreamExt as _, stream};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, StreamBody};
 use oneclock::events::{Event, Observer};
@@ -20,7 +20,7 @@ use oneclock_http::{IngressLayer, Upload};
 use oneclock_telemetry::trace::{SpanLayer, Spans};
 use oneclock_telemetry::{Ring, Several};
 use oneclock_test::Probe;
-use oneclock_test::caller::{H1Outcome, How};
+use oneclock_test::caller::{Caller, H1Outcome, How};
 use opentelemetry::trace::Status;
 use opentelemetry_sdk::trace::SpanData;
 use tower::{ServiceBuilder, ServiceExt as _};
@@ -137,21 +137,30 @@ async fn failures_that_have_nothing_to_do_with_time_are_what_the_conventions_say
     has_none(&broken, &["oneclock.keep"]);
 }
 
-/// A call that ran into its own cap: the caller still has time, and its answer is its own business.
 /// The content type is the caller's claim: believed, it would put a path of theirs into the name, and hide the failure.
 #[tokio::test]
 async fn who_claims_to_speak_grpc_names_no_span_and_hides_no_failure() {
     let (exported, _provider, _tracing) = tracing_all();
     let fails = get(|| async { StatusCode::INTERNAL_SERVER_ERROR });
-    let addr = traced("order", Router::new().route("/reset/{token}", fails)).await;
-    let fields = [("content-type", "application/grpc")];
-    asking(addr, "/reset/s3cr3t", &fields).answer().await.unwrap();
-    let span = exported.named("GET /reset/{token}", 1).await;
-    is_error(&span);
-    has(&span, &[("http.response.status_code", "500"), ("error.type", "500")]);
-    has_none(&span, &["rpc.method", "rpc.system.name"]);
+    let lies = post(|| async { (StatusCode::INTERNAL_SERVER_ERROR, [("grpc-status", "0")]) });
+    let routes = Router::new().route("/reset/{token}", fails).route("/fixed", lies.clone()).fallback(lies);
+    let addr = traced("order", routes).await;
+    let asked = [
+        (Method::GET, "/reset/s3cr3t", "GET /reset/{token}"),
+        (Method::POST, "/fixed", "POST /fixed"),
+        (Method::POST, "/lost/s3cr3t", "POST"), // the fallback
+    ];
+    for (number, (method, path, name)) in asked.into_iter().enumerate() {
+        let caller = Caller::h1(addr).method(method, path).header("content-type", "application/grpc");
+        caller.answer().await.unwrap();
+        let span = exported.named(name, number + 1).await;
+        is_error(&span);
+        has(&span, &[("http.response.status_code", "500"), ("error.type", "500")]);
+        has_none(&span, &["rpc.method", "rpc.system.name"]);
+    }
 }
 
+/// A call that ran into its own cap: the caller still has time, and its answer is its own business.
 #[tokio::test]
 async fn a_call_that_ran_out_of_its_cap_is_an_error_of_the_call_alone() {
     let (exported, _provider, _tracing) = tracing_all();
