@@ -184,10 +184,11 @@ pub(crate) async fn serve<St: Store>(told: &Told, inner: St) {
 
 /// After a restart, and after every lease: another attempt, the reconciler, and a last attempt.
 pub(crate) async fn recover<St: Store + Clone>(told: &Told, store: St) {
-    let (layer, _) = layer(store.clone(), |l| l);
-    attempt(told, &layer, "second").await;
+    // A layer for each attempt, as each would have in a process of its own: one that is shared lets the last attempt join the
+    // second's run, which is about to go and whose refusal is what it was before the reconciler came.
+    attempt(told, &layer(store.clone(), |l| l).0, "second").await;
     let asked = told.clone();
-    let reconciler = Reconciler::builder(store)
+    let reconciler = Reconciler::builder(store.clone())
         .probe(move |unresolved: Unresolved| {
             let effect = format!("effect {} ", unresolved.scope.key);
             let history = asked.folder().notes("history");
@@ -201,7 +202,7 @@ pub(crate) async fn recover<St: Store + Clone>(told: &Told, store: St) {
         })
         .build();
     assert_eq!(reconciler.pass().await.unwrap().still_unknown, 0);
-    attempt(told, &layer, "last").await;
+    attempt(told, &layer(store, |l| l).0, "last").await;
 }
 
 pub(crate) async fn reap<St: Store>(told: &Told, store: St) {
