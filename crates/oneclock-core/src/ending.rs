@@ -482,6 +482,9 @@ impl Reason {
 
     /// The reason to give for a whole that had begun when a part of it ended with this reason. A part that was not begun
     /// says nothing about the steps before it, so the whole must not claim that it did not start.
+    ///
+    /// For a part that was refused for load no reason says that without blaming the whole. Answer that with a status alone, as
+    /// `Problem::of_part` of `oneclock-http` does.
     #[must_use]
     pub const fn of_a_part(self) -> Self {
         match self {

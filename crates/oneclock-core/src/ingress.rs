@@ -68,6 +68,7 @@ pub struct Limits {
     min_useful: Duration,
     on_malformed: OnMalformed,
     coverage: Coverage,
+    admitted: bool,
 }
 
 /// One service's rules for what arrives: limits, and other limits for some routes. Cheap to clone.
@@ -236,6 +237,7 @@ impl Limits {
             min_useful: crate::grant::DEFAULT_MIN_USEFUL,
             on_malformed: OnMalformed::Reject,
             coverage: Coverage::Unary,
+            admitted: true,
         }
     }
 
@@ -274,6 +276,19 @@ impl Limits {
     pub const fn streaming(mut self, idle: Duration, total: Duration) -> Self {
         self.coverage = Coverage::Streaming { idle, total };
         self
+    }
+
+    /// It needs nothing of what is scarce: it is served without a place, also under overload. For probes and metrics, which have to
+    /// be answered when a service is busy most of all.
+    #[must_use]
+    pub const fn unadmitted(mut self) -> Self {
+        self.admitted = false;
+        self
+    }
+
+    /// Whether it needs a place, where the layer has an admission.
+    pub const fn is_admitted(&self) -> bool {
+        self.admitted
     }
 
     /// What the budget covers.

@@ -14,26 +14,40 @@
 //! | [`effect`] | what is known of the far side, and whether a call may be repeated |
 //! | [`idempotency`] | at most one run for a key: the record's state machine, the key, what a repeat is told |
 //! | [`retry`] | whether, when and how often a failed call is tried again |
+//! | [`importance`] | who is shed first |
+//! | [`estimate`] | how long work of one sort takes |
+//! | [`admission`] | who may start, who waits for a turn, who is refused before anything is spent on it |
+//! | [`queue`] | who of those that wait is next |
+//! | [`throttle`] | how many calls are made to a destination that refuses some |
+//! | [`breaker`] | whether a destination is called at all after too many of its calls failed |
 //! | [`ledger`] | where the budget went |
 //! | [`readiness`] | whether a process should be sent work, and what proves that a spent budget is refused |
 //! | [`statement`] | one statement on a database server: its bound there, its cancel, what is known after its end |
 
+pub mod admission;
+pub mod breaker;
 pub mod effect;
 pub mod ending;
+pub mod estimate;
 pub mod grant;
 pub mod idempotency;
+pub mod importance;
 pub mod ingress;
 pub mod ledger;
 pub mod name;
+pub mod queue;
 pub mod readiness;
 pub mod retry;
 pub mod statement;
+pub mod throttle;
 pub mod time;
 pub mod wire;
+mod word;
 
 pub use effect::{Effect, Outcome};
 pub use ending::{Bound, BoundBy, Cause, Ending, Progress, Reason, Stage};
 pub use grant::{Ask, Budget, Refused};
+pub use importance::Importance;
 pub use ingress::{OnMalformed, Policy, Trust};
 pub use ledger::Ledger;
 pub use name::Name;

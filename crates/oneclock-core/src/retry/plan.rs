@@ -45,6 +45,8 @@ pub struct Tried {
     pub pushback: Pushback,
     /// That a hop below tried this often and gave up: trying again here would multiply (contract R9).
     pub below: Option<u32>,
+    /// Whether it was held back here, since too many calls to the destination are refused or fail.
+    pub held_back: bool,
     /// Whether the request can be sent once more: its body is still there, and nothing of an answer was handed on.
     pub replayable: bool,
     /// Whether retries to the destination are switched on.
@@ -157,6 +159,9 @@ impl<'p> RetryPlan<'p> {
         if let Some(reason) = tried.reason.filter(|reason| self.is_final(*reason, now)) {
             return Err(Stop::Reason { reason });
         }
+        if tried.held_back {
+            return Err(Stop::HeldBack);
+        }
         if tried.pushback == Pushback::Never {
             return Err(Stop::ToldNotTo);
         }
@@ -230,6 +235,7 @@ impl Tried {
             reason: None,
             pushback: Pushback::Unsaid,
             below: None,
+            held_back: false,
             replayable: true,
             switched_on: true,
             to_be_told: false,
@@ -272,6 +278,13 @@ impl Tried {
     #[must_use]
     pub const fn below(mut self, attempts: Option<u32>) -> Self {
         self.below = attempts;
+        self
+    }
+
+    /// Whether it was held back here.
+    #[must_use]
+    pub const fn held_back(mut self, held_back: bool) -> Self {
+        self.held_back = held_back;
         self
     }
 

@@ -48,6 +48,9 @@ pub enum Stop {
     },
     /// The far side asked not to be tried again.
     ToldNotTo,
+    /// It was held back here, by the [throttle](crate::throttle) or the [breaker](crate::breaker) of what it calls: another
+    /// attempt would ask the same.
+    HeldBack,
     /// The far side asked for a longer wait than fits (contract R2).
     PushedBack {
         /// The wait that it asked for.
@@ -124,6 +127,7 @@ impl Stop {
             Self::Reason { .. } => "reason",
             Self::NoMoreThanBefore { .. } => "no_more_than_before",
             Self::ToldNotTo => "told_not_to",
+            Self::HeldBack => "held_back",
             Self::PushedBack { .. } => "pushed_back",
             Self::HopBelow { .. } => "hop_below",
             Self::HopAbove { .. } => "hop_above",
@@ -142,12 +146,12 @@ impl Stop {
         matches!(self, Self::OutOfTime { .. } | Self::PushedBack { .. } | Self::NoMoreThanBefore { .. })
     }
 
-    /// Whether callers above would multiply by trying again: this hop or one below it has tried all that it may
-    /// (contract R9).
+    /// Whether callers above would multiply by trying again: this hop or one below it has tried all that it may, or holds
+    /// back what it would call (contract R9).
     pub const fn tells_callers_not_to(self, attempts: u32) -> bool {
         match self {
             Self::Done => false,
-            Self::HopBelow { .. } | Self::NoTokens => true,
+            Self::HopBelow { .. } | Self::NoTokens | Self::HeldBack => true,
             _ => attempts > 1,
         }
     }
@@ -164,6 +168,7 @@ impl fmt::Display for Stop {
                 write!(f, "{} was too little for the far side, and now it would be {}", Legible(had), Legible(gets))
             }
             Self::ToldNotTo => f.write_str("the far side asked not to be tried again"),
+            Self::HeldBack => f.write_str("calls to it are held back, and another one would be, too"),
             Self::PushedBack { wait, remaining } => {
                 write!(f, "the far side asked for a wait of {}, and {} is left", Legible(wait), Legible(remaining))
             }

@@ -120,6 +120,7 @@ fn r2_a_pushback_that_fits_is_obeyed_and_one_that_does_not_stops() {
     let tried = Tried::new(Outcome::Rejected).pushback(Pushback::After(ms(896)));
     stops(after_one(&policy, tried), "pushed_back");
     stops(after_one(&policy, Tried::new(Outcome::Rejected).pushback(Pushback::Never)), "told_not_to");
+    stops(after_one(&policy, Tried::new(Outcome::NotSent).held_back(true)), "held_back");
 }
 
 #[test]
@@ -198,6 +199,7 @@ fn r9_hops_do_not_multiply() {
     stops(serving_a_retry.tried(Tried::new(Outcome::NotSent), &Tokens::new(), 0, at(1)), "hop_above");
     assert!(Stop::AllMade { attempts: 3 }.tells_callers_not_to(3));
     assert!(Stop::HopBelow { attempts: 3 }.tells_callers_not_to(1));
+    assert!(Stop::HeldBack.tells_callers_not_to(1), "the same would be held back again");
     assert!(!Stop::AllMade { attempts: 1 }.tells_callers_not_to(1), "nothing was tried again: callers may");
 }
 
@@ -251,6 +253,7 @@ fn every_stop_has_its_own_word_and_sentence() {
         Stop::Reason { reason: Reason::Deadline },
         Stop::NoMoreThanBefore { had: ms(9), gets: ms(8) },
         Stop::ToldNotTo,
+        Stop::HeldBack,
         Stop::PushedBack { wait, remaining },
         Stop::HopBelow { attempts: 3 },
         Stop::HopAbove { attempt: 2 },

@@ -5,10 +5,11 @@
 //! nothing is left to retry with but the reserve.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::Tick;
+use crate::word::Word;
 
 /// What one success adds, in tenths of a token.
 const PER_SUCCESS: u64 = 1;
@@ -42,14 +43,6 @@ pub struct Tokens(pub(super) Bucket<AtomicU64>);
 pub(super) struct Bucket<W> {
     tenths: W,
     reserve_at: W, // when the reserve may be used again
-}
-
-/// An atomic word of 64 bits.
-pub(super) trait Word {
-    fn holding(value: u64) -> Self;
-    fn read(&self) -> u64;
-    /// Replaces `before` by `after`. On failure the value that is there instead.
-    fn swap_if(&self, before: u64, after: u64) -> Result<(), u64>;
 }
 
 // === Tokens ===
@@ -141,21 +134,6 @@ impl<W: Word> Bucket<W> {
     }
 }
 
-// Nothing else hangs on these words: relaxed is enough.
-impl Word for AtomicU64 {
-    fn holding(value: u64) -> Self {
-        Self::new(value)
-    }
-
-    fn read(&self) -> u64 {
-        self.load(Ordering::Relaxed)
-    }
-
-    fn swap_if(&self, before: u64, after: u64) -> Result<(), u64> {
-        self.compare_exchange_weak(before, after, Ordering::Relaxed, Ordering::Relaxed).map(drop)
-    }
-}
-
 #[cfg(test)]
 mod model {
     //! Every interleaving of a few threads, tried by loom.
@@ -164,21 +142,6 @@ mod model {
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicU64 as Modelled;
     use loom::thread;
-
-    impl Word for Modelled {
-        fn holding(value: u64) -> Self {
-            Self::new(value)
-        }
-
-        fn read(&self) -> u64 {
-            self.load(Ordering::Relaxed)
-        }
-
-        fn swap_if(&self, before: u64, after: u64) -> Result<(), u64> {
-            // Strong: a weak one may fail for ever in a model.
-            self.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed).map(drop)
-        }
-    }
 
     #[test]
     fn r9_two_who_take_the_last_token_get_one_and_the_reserve() {

@@ -56,6 +56,9 @@ pub const GRPC_RETRY_PUSHBACK_MS: &str = "grpc-retry-pushback-ms";
 /// Which attempt this is, one for the first, as Envoy counts. We write it on retries over plain HTTP, and read it from those
 /// that we trust: what serves a retry retries nothing itself (contract R9).
 pub const X_ENVOY_ATTEMPT_COUNT: &str = "x-envoy-attempt-count";
+/// Ours: whether whoever waits needs the answer, `required` or `optional`. We write it to those inside the trust boundary, where
+/// it is optional; what is optional is shed first (contract C7).
+pub const ONECLOCK_IMPORTANCE: &str = "oneclock-importance";
 /// Ours, on an answer: this hop, or one below it, has made so many attempts and gave up. Callers inside the trust boundary do
 /// not try again (contract R9).
 pub const ONECLOCK_RETRIED: &str = "oneclock-retried";
