@@ -12,8 +12,8 @@ use axum::body::Body;
 use axum::extract::{ConnectInfo, MatchedPath};
 use axum::http::Request;
 use bytes::Bytes;
-use oneclock::Shutdown;
 use oneclock::events::Observer;
+use oneclock::{Admission, Shutdown};
 use oneclock_core::wire::Conventions;
 use oneclock_core::{Policy, Trust};
 use oneclock_http::{Arrival, BoxError, Ingress, IngressLayer, Route, Upload};
@@ -86,6 +86,13 @@ impl ClockLayer {
     #[must_use]
     pub fn server_timing(self) -> Self {
         Self(self.0.server_timing())
+    }
+
+    /// What stands behind has only so many places: a request waits for one, and is refused if it would not be done in time. See
+    /// [`IngressLayer::admission`].
+    #[must_use]
+    pub fn admission(self, admission: &Admission) -> Self {
+        Self(self.0.admission(admission))
     }
 
     /// Where the events of what arrives here go; the global observer unless said otherwise.

@@ -4,6 +4,8 @@
 //! middleware) does with a call: begin it from the current operation, write its deadline at the last moment, judge its
 //! answer. Contract C1, C5, C6, E2 to E7, R8, X2.
 
+mod builder;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::Context;
@@ -11,10 +13,10 @@ use std::time::Duration;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Response};
 use http_body::Body;
-use oneclock::events::Fields;
-use oneclock::{Call, NotBegun, Operation, Retries, WhyNot, WithoutOperation, clock};
+use oneclock::events::{AnswerHead, Fields};
+use oneclock::{Call, Health, NotBegun, Operation, Retries, WhyNot, WithoutOperation, clock};
 use oneclock_core::effect::{self, Seen};
-use oneclock_core::retry::{Attempt, RetryPolicy};
+use oneclock_core::retry::Attempt;
 use oneclock_core::wire::{Conventions, NothingToSend, writes};
 use oneclock_core::{Ask, Name, Outcome, Refused, Stage, Tick, Trust};
 
@@ -22,7 +24,10 @@ use crate::body::{BoundedBody, BoxError, Heard};
 use crate::egress::CallCap;
 use crate::error::{CallError, CallFailed};
 use crate::fields::FieldSet;
+use crate::ingress::Lent;
 use crate::{grpc, marks, timing};
+
+pub use builder::DestinationBuilder;
 
 /// Something we call. Cheap to clone. It holds limits, not deadlines: those are made per call (contract C5).
 ///
@@ -49,20 +54,18 @@ struct Rules {
     enforces_keys: bool,
     warned: Arc<AtomicBool>,
     retries: Option<Retries>, // made by `build`
+    health: Health,           // made by `build`
 }
-
-/// Builds a [`Destination`].
-#[derive(Clone, Debug)]
-#[must_use = "a destination is made by `build`"]
-pub struct DestinationBuilder(Rules, Option<RetryPolicy>);
 
 // === Destination ===
 
 impl Destination {
     /// Begins a destination under the name that ledgers, errors and metrics show.
     pub fn named(name: impl Into<Name>) -> DestinationBuilder {
+        let name = name.into();
         let rules = Rules {
-            name: name.into(),
+            health: Health::of(name.clone()).build(),
+            name,
             ask: Ask::new(),
             tells: FieldSet::new(writes::plain_http()),
             tells_default: true,
@@ -72,7 +75,7 @@ impl Destination {
             warned: Arc::default(),
             retries: None,
         };
-        DestinationBuilder(rules, None)
+        DestinationBuilder::new(rules)
     }
 
     /// Its name.
@@ -105,6 +108,19 @@ impl Destination {
         self.0.retries.as_ref()
     }
 
+    /// How well it is, as its calls see it: asked before each of them, told how each comes out, and switched off and on here.
+    ///
+    /// ```
+    /// # use oneclock_http::Destination;
+    /// let inventory = Destination::named("inventory").build()?;
+    /// assert!(inventory.health().is_well());
+    /// inventory.health().switch_off(); // no call is held back any more, whatever becomes of them
+    /// # Ok::<(), oneclock_core::Refused>(())
+    /// ```
+    pub fn health(&self) -> &Health {
+        &self.0.health
+    }
+
     /// What a request with these extensions asks of `operation`: what every call does, and at most its own limit.
     pub(crate) fn ask_for(&self, extensions: &Extensions, operation: &Operation) -> Result<Ask, NotBegun> {
         let Some(CallCap(limit)) = extensions.get() else { return Ok(self.0.ask) };
@@ -126,7 +142,8 @@ impl Destination {
     /// Begins a call from `operation`, else from the current one, else as [`WithoutOperation`] says.
     ///
     /// # Errors
-    /// [`NotBegun`], if there is too little time, or no operation where one is required.
+    /// [`NotBegun`], if there is too little time, no operation where one is required, or if its health speaks against it:
+    /// what refuses or fails too often is not asked each time.
     pub fn begin(&self, operation: Option<Operation>) -> Result<Call, NotBegun> {
         self.begin_attempt(operation, None)
     }
@@ -149,7 +166,7 @@ impl Destination {
     ) -> Result<Call, NotBegun> {
         let operation = self.operation(operation)?;
         let ask = self.ask_for(extensions, &operation)?;
-        let grant = operation.grant(self.0.name.clone()).ask(ask);
+        let grant = operation.grant(self.0.name.clone()).ask(ask).health(&self.0.health);
         attempt.into_iter().fold(grant, oneclock::Grant::attempt).call()
     }
 
@@ -174,6 +191,7 @@ impl Destination {
         let written = self.0.tells.write(headers, call.deadline().remaining(now));
         written.map_err(|nothing| self.cannot_tell(call, &nothing))?;
         marks::mark_attempt(call, headers, self.0.trust);
+        marks::mark_importance(call, headers, self.0.trust);
         call.carry(&mut Carried(headers));
         Ok(())
     }
@@ -210,6 +228,9 @@ impl Destination {
         B::Error: Into<BoxError>,
     {
         let (mut head, body) = response.into_parts();
+        if call.is_kept() {
+            call.answered(&AnswerHead::new(head.status.as_u16(), &Lent(&head.headers)));
+        }
         let mut heard = self.heard(&head, method);
         match self.0.trust {
             // Not theirs to give, and not to be passed on as ours.
@@ -228,6 +249,8 @@ impl Destination {
         }
         let now = clock::now();
         let Some(ending) = call.ending_at(now) else {
+            // Told by its head, the time of its body says nothing of the destination: it may be long.
+            heard.seen.into_iter().for_each(|seen| call.saw(seen, now));
             return Ok(Response::from_parts(head, BoundedBody::answer(body, call, heard, now, cx)));
         };
         match BoundedBody::whole_now(body, cx) {
@@ -250,9 +273,11 @@ impl Destination {
     /// The error of a call whose service failed. If our own deadline has passed, that is the error, whatever the far side
     /// or the connection said (contract X2).
     pub fn failed(&self, mut call: Call, seen: Seen, source: impl Into<BoxError>) -> CallError {
-        if let Some(ending) = call.ending() {
+        let now = clock::now();
+        if let Some(ending) = call.ending_at(now) {
             return call.cut_off(ending).into();
         }
+        call.saw(seen, now);
         let outcome = effect::outcome(seen, false);
         let failed = CallFailed {
             operation: call.operation().name().clone(),
@@ -283,9 +308,12 @@ impl Destination {
         match self.seen(head) {
             Some(seen) => {
                 let outcome = effect::outcome(seen, effect::reads_only(method.as_str()));
-                Heard { outcome, trust, earns: None }
+                Heard { outcome, trust, seen: Some(seen), earns: None, told_later: false }
             }
-            None => Heard { outcome: Outcome::Unknown { stage: Stage::Body }, trust, earns: self.0.retries.clone() },
+            None => {
+                let outcome = Outcome::Unknown { stage: Stage::Body };
+                Heard { outcome, trust, seen: None, earns: self.0.retries.clone(), told_later: true }
+            }
         }
     }
 
@@ -323,84 +351,7 @@ impl Rules {
     }
 }
 
-// === DestinationBuilder ===
-
-impl DestinationBuilder {
-    /// The most that one call may spend. Without a cap: what its operation leaves, and 10 s where there is none.
-    pub fn cap(mut self, cap: Duration) -> Self {
-        self.0.ask = self.0.ask.cap(cap);
-        self
-    }
-
-    /// What the operation keeps back from a call: for its later steps and for the way home.
-    pub fn reserve(mut self, reserve: Duration) -> Self {
-        self.0.ask = self.0.ask.reserve(reserve);
-        self
-    }
-
-    /// The least that is useful; 5 ms unless said otherwise. With less left, the call is not made.
-    pub fn min_useful(mut self, min_useful: Duration) -> Self {
-        self.0.ask = self.0.ask.min_useful(min_useful);
-        self
-    }
-
-    /// The fields that it understands; `x-remaining-ms` unless said otherwise. Each carries the same deadline (contract
-    /// E7).
-    pub fn tells(mut self, conventions: Conventions) -> Self {
-        self.0.tells = FieldSet::new(conventions);
-        self.0.tells_default = false;
-        self
-    }
-
-    /// It understands these fields too, beside those of [`tells`](Self::tells); where nothing was said with that, in place of
-    /// the default.
-    pub fn also_tells(mut self, conventions: &Conventions) -> Self {
-        self.0.also_tells(conventions);
-        self
-    }
-
-    /// Whether it is one of ours, so that the reasons it gives can be built on (contract R8). Outside unless said
-    /// otherwise.
-    pub fn trust(mut self, trust: Trust) -> Self {
-        self.0.trust = trust;
-        self
-    }
-
-    /// Declares that it enforces idempotency keys: a call repeated with its key has its effect once (contract R7).
-    pub fn enforces_keys(mut self) -> Self {
-        self.0.enforces_keys = true;
-        self
-    }
-
-    /// How calls to it are tried again. Without a policy they are not. Used by [`Client`](crate::Client) and
-    /// [`RetryLayer`](crate::RetryLayer); the cap bounds all attempts and waits of a call together.
-    pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.1 = Some(policy);
-        self
-    }
-
-    /// What a call does where no operation is current.
-    pub fn without_operation(mut self, without: WithoutOperation) -> Self {
-        self.0.without_operation = without;
-        self
-    }
-
-    /// The destination.
-    ///
-    /// # Errors
-    /// [`Refused::CapBelowMinimum`], if no call could ever be made (contract C1).
-    pub fn build(self) -> Result<Destination, Refused> {
-        let Self(mut rules, policy) = self;
-        rules.ask.check()?;
-        if let Some(policy) = policy {
-            let policy = if rules.enforces_keys { policy.enforcing_keys() } else { policy };
-            rules.retries = Some(
-                Retries::to(rules.name.clone(), policy)
-                    .ask(rules.ask)
-                    .without_operation(rules.without_operation)
-                    .build()?,
-            );
-        }
-        Ok(Destination(Arc::new(rules)))
-    }
-}
+/// The guide's examples, so that they compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/overload-clients.md")]
+struct Guide;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use http::{Method, Request, Response};
 use http_body::Body;
+use oneclock::events::{Slot, Target};
 use oneclock::{Call, EndOf, clock};
 use oneclock_core::Stage;
 use oneclock_core::retry::Attempt;
@@ -145,7 +146,13 @@ where
         let inner = std::mem::replace(&mut self.inner, next); // the one that may have been made ready
         let attempt = request.extensions().get::<Attempt>().copied();
         let (work, call) = match self.destination.begin_for(request.extensions(), operation, attempt) {
-            Ok(call) => (Work::Queued { inner, request: Some(request) }, Some(call)),
+            Ok(call) => {
+                if call.is_kept() {
+                    let uri = request.uri();
+                    call.addressed(&Target::new(method.as_str(), uri.host(), uri.port_u16()));
+                }
+                (Work::Queued { inner, request: Some(request) }, Some(call))
+            }
             Err(not_begun) => (Work::NotBegun { error: Some(not_begun.into()) }, None),
         };
         EgressFuture { work, end: None, call, method, destination: self.destination.clone() }
@@ -237,6 +244,7 @@ where
                     // its own calls the same attempt.
                     request.extensions_mut().remove::<Attempt>();
                     request.extensions_mut().remove::<CallCap>();
+                    request.extensions_mut().remove::<Slot>(); // and this is of the request that came
                     // Ready only now: what is left may be too little (contract E2, X6).
                     let now = clock::now();
                     if let Some(ending) = call.ending_at(now) {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri};
 use oneclock::clock;
-use oneclock_core::Trust;
 use oneclock_core::wire::{Convention, Conventions, NothingToSend, Reader, Reading, Wall, names};
+use oneclock_core::{Importance, Trust};
 
 use crate::marks;
 use crate::protocol::{Protocol, Spoken};
@@ -34,13 +34,16 @@ pub(crate) struct Said<'c> {
     pub(crate) protocol: Protocol,
     /// Which attempt of a trusted caller it is; one for the first.
     pub(crate) attempt: u32,
+    /// How much its caller needs it. Nobody can make more of it than it is.
+    pub(crate) importance: Importance,
 }
 
-/// What never travels on as it came: every deadline field that has a name in the contract, and which attempt it is.
-static KNOWN: LazyLock<Marked> = LazyLock::new(|| Marked::new(names::ALL.iter().chain(&ATTEMPTS).copied()));
+/// What never travels on as it came: every deadline field that has a name in the contract, which attempt it is, and how
+/// much it is needed.
+static KNOWN: LazyLock<Marked> = LazyLock::new(|| Marked::new(names::ALL.iter().chain(&MARKS).copied()));
 
-/// Which attempt a request is.
-const ATTEMPTS: [&str; 2] = [names::X_ENVOY_ATTEMPT_COUNT, names::GRPC_PREVIOUS_RPC_ATTEMPTS];
+/// Which attempt a request is, and how much it is needed.
+const MARKS: [&str; 3] = [names::X_ENVOY_ATTEMPT_COUNT, names::GRPC_PREVIOUS_RPC_ATTEMPTS, names::ONECLOCK_IMPORTANCE];
 
 /// What outsiders have no say in beside that.
 static RETRIES_AND_HEDGES: LazyLock<Marked> = LazyLock::new(|| Marked::new(names::RETRIES_AND_HEDGES.iter().copied()));
@@ -75,24 +78,29 @@ impl FieldSet {
     /// Reads every deadline field that a peer of this trust may send.
     pub(crate) fn read(&self, method: &Method, uri: &Uri, headers: &HeaderMap, trust: Trust) -> Said<'_> {
         let mut reader = Reader::new(clock::wall);
-        let (mut spoken, mut attempt) = (Spoken::default(), 1);
+        let (mut spoken, mut attempt, mut importance) = (Spoken::default(), 1, Importance::Required);
         for (name, value) in headers {
             if *name == header::CONTENT_TYPE {
                 spoken.content_type(value);
                 continue;
             }
-            spoken.field(name.as_str());
+            let name = name.as_str();
+            spoken.field(name);
             if let Some(convention) = self.find(name)
                 && may_send(trust, convention)
             {
                 reader.field(convention, value.as_bytes());
+            } else if !marks::may_be_one(name) {
+                // nearly every field
+            } else if let Some(said) = marks::importance_said_by(name, value) {
+                importance = importance.at_most(said);
             } else if trust == Trust::Inside
                 && let Some(said) = marks::attempt_said_by(name, value)
             {
                 attempt = attempt.max(said);
             }
         }
-        Said { reading: reader.finish(), protocol: spoken.protocol(method, uri), attempt }
+        Said { reading: reader.finish(), protocol: spoken.protocol(method, uri), attempt, importance }
     }
 
     /// Removes what a peer of this trust sent and what must not travel on as it came: from outsiders every field that
@@ -145,8 +153,7 @@ impl FieldSet {
         self.conventions.write(remaining, wall, |_, _| {})
     }
 
-    fn find(&self, name: &HeaderName) -> Option<&Convention> {
-        let name = name.as_str();
+    fn find(&self, name: &str) -> Option<&Convention> {
         if self.marks & mark(name) == 0 { None } else { self.conventions.find(name) }
     }
 }

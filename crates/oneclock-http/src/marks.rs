@@ -8,6 +8,7 @@
 //! |---|---|---|---|---|
 //! | `x-envoy-attempt-count` | requests | this is attempt n | trusted callers | destinations inside, on retries |
 //! | `grpc-previous-rpc-attempts` | requests | n attempts were made before | trusted callers | whoever speaks gRPC, on retries |
+//! | `oneclock-importance` | requests | whoever waits can do without | everybody: it only lowers | destinations inside |
 //! | `oneclock-reason` | answers | why there is no proper one | destinations inside | everybody |
 //! | `oneclock-retried` | answers | n attempts were made below; no more | destinations inside | trusted callers, on failures |
 //! | `grpc-retry-pushback-ms` | answers | not before then, or not at all | everybody (`retry::judge`) | trusted gRPC callers: -1, as above |
@@ -16,22 +17,43 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use oneclock::Call;
 use oneclock_core::effect::{self, Seen};
 use oneclock_core::wire::names as wire;
-use oneclock_core::{Outcome, Reason, Trust};
+use oneclock_core::{Importance, Outcome, Reason, Trust};
 
 use crate::{grpc, names};
 
 const ATTEMPT_COUNT: HeaderName = HeaderName::from_static(wire::X_ENVOY_ATTEMPT_COUNT);
 const PREVIOUS_ATTEMPTS: HeaderName = HeaderName::from_static(wire::GRPC_PREVIOUS_RPC_ATTEMPTS);
+const IMPORTANCE: HeaderName = HeaderName::from_static(wire::ONECLOCK_IMPORTANCE);
 const RETRIED: HeaderName = HeaderName::from_static(wire::ONECLOCK_RETRIED);
 
 // === On requests ===
 
+/// Whether a field can be one of those below, by its length: a look that costs nothing.
+pub(crate) fn may_be_one(name: &str) -> bool {
+    const LENGTHS: [usize; 3] =
+        [wire::X_ENVOY_ATTEMPT_COUNT.len(), wire::GRPC_PREVIOUS_RPC_ATTEMPTS.len(), wire::ONECLOCK_IMPORTANCE.len()];
+    LENGTHS.contains(&name.len())
+}
+
 /// Which attempt a request of a trusted caller is. What cannot be read is no first one.
-pub(crate) fn attempt_said_by(name: &HeaderName, value: &HeaderValue) -> Option<u32> {
-    match name.as_str() {
+pub(crate) fn attempt_said_by(name: &str, value: &HeaderValue) -> Option<u32> {
+    match name {
         wire::X_ENVOY_ATTEMPT_COUNT => Some(number(value).unwrap_or(2).max(1)),
         wire::GRPC_PREVIOUS_RPC_ATTEMPTS => Some(number(value).map_or(2, |before| before.saturating_add(1))),
         _ => None,
+    }
+}
+
+/// How much a caller says that it needs an answer. What cannot be read says nothing.
+pub(crate) fn importance_said_by(name: &str, value: &HeaderValue) -> Option<Importance> {
+    (name == wire::ONECLOCK_IMPORTANCE).then(|| Importance::from_word(value.to_str().ok()?)).flatten()
+}
+
+/// Tells a destination inside that whoever waits for `call` can do without (contract C7). Copies that were there are gone.
+pub(crate) fn mark_importance(call: &Call, headers: &mut HeaderMap, trust: Trust) {
+    let importance = call.operation().importance();
+    if trust == Trust::Inside && importance == Importance::Optional {
+        headers.insert(IMPORTANCE, HeaderValue::from_static(importance.as_str()));
     }
 }
 

@@ -412,7 +412,11 @@ enum Again {
 async fn hop(name: &'static str, next: SocketAddr, again: Again, inside: Trust) -> Server {
     let builder = Client::builder("next", format!("http://{next}")).trust(inside);
     let policy = no_wait().build().expect("a policy");
-    let builder = if again == Again::Policy { builder.retry(policy) } else { builder };
+    let builder = match again {
+        Again::Policy => builder.retry(policy),
+        Again::Loop => builder.unthrottled(), // it would hold some of them back
+        Again::Never => builder,
+    };
     let client = builder.build().expect("a client");
     let handler = any(move || {
         let client = client.clone();

@@ -53,6 +53,7 @@ use std::task::Poll;
 
 use http::Extensions;
 use oneclock::Call;
+use oneclock::events::Target;
 use oneclock_core::effect::Seen;
 use oneclock_core::{Outcome, Stage};
 use oneclock_http::{BodyCutOff, BoundedBody, CallError, Destination, names};
@@ -244,6 +245,8 @@ impl Middleware for Budget {
         let operation = Destination::operation_of(extensions);
         let call =
             self.destination.begin(operation).map_err(|not_begun| Error::middleware(CallError::from(not_begun)))?;
+        let url = request.url();
+        call.addressed(&Target::new(request.method().as_str(), url.host_str(), url.port_or_known_default()));
         self.send(call, request, extensions, next).await.map_err(Error::middleware)
     }
 }

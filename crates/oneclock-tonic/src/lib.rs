@@ -75,8 +75,8 @@
 //!
 //! | of tonic's | what it does to the budget | instead |
 //! |---|---|---|
-//! | `concurrency_limit`, `concurrency_limit_per_connection` | who waits there waits uncounted and uncut, and is begun although its caller has gone | tower's `ConcurrencyLimitLayer` below `grpc_layer()`: waiting is stage `queue`, and nothing begins after its end |
-//! | `load_shed` | refuses at that limit, with `RESOURCE_EXHAUSTED` | the same limit below ours, whose queue ends with each budget |
+//! | `concurrency_limit`, `concurrency_limit_per_connection` | who waits there waits uncounted and uncut, and is begun although its caller has gone | [`ServerLayer::admission`]: waiting is stage `queue`, nothing begins after its end, and who would not be done in time is told at once |
+//! | `load_shed` | refuses at that limit, with `RESOURCE_EXHAUSTED` | the same, which refuses by what a call has left and needs; `Settings::queue(0)` where nobody shall wait |
 //! | `timeout` | `CANCELLED` when it is the smaller one; bounds the head only | the policy's `ceiling` |
 //! | `grpc-timeout`, which it obeys by itself | see below | - |
 //! | `Endpoint::timeout`, `connect_timeout` | bound the head only, are not told to the far side; `DEADLINE_EXCEEDED` through [`ClientLayer`] | the destination's `cap` |
@@ -112,7 +112,7 @@ pub use client::{ClientAnswer, ClientFuture, ClientLayer, ClientService, GrpcCli
 pub use server::{GrpcAnswer, GrpcFuture, ServerLayer, TonicService};
 pub use status::{Answered, OrStatus, answered, call_error, outcome, problem, status};
 // What a service needs beside this crate, so that it can depend on this one alone.
-pub use oneclock::{Operation, Shutdown, WithoutOperation};
+pub use oneclock::{Operation, Shutdown, WithoutOperation, admission};
 pub use oneclock_core::ingress::PolicyError;
 pub use oneclock_core::retry::RetryPolicy;
 pub use oneclock_core::{Effect, Outcome, Policy, Trust};

@@ -46,7 +46,8 @@ pub fn status(error: impl Into<BoxError>) -> Status {
 }
 
 /// The problem of the status that a call ended with, for handlers that answer in HTTP: their own words where our clock or
-/// operation stopped it, 504 where the far side was out of time, 502 where it failed otherwise.
+/// operation stopped it, 504 where the far side was out of time, 503 where one of ours refused for load, 502 where it failed
+/// otherwise.
 ///
 /// ```
 /// # use oneclock_tonic::problem; use tonic::Status;
@@ -152,6 +153,7 @@ pub(crate) enum Part {
     Reason(Reason),
     CallFailed,
     CallTimedOut,
+    CallRefused,
 }
 
 const PART: HeaderName = HeaderName::from_static(wire::ONECLOCK_PART);
@@ -340,7 +342,7 @@ impl Answered {
     ) -> Self {
         let seen = Seen::GrpcAnswer { status: u8::try_from(i32::from(code)).unwrap_or(u8::MAX), reason };
         let outcome = effect::outcome(seen, false);
-        let problem = Part::of_failure(code).problem().with_outcome(outcome);
+        let problem = Part::of_answer(code, reason).problem().with_outcome(outcome);
         let problem = problem.insight(format!("answered {code:?}: {message}"));
         Self { reason, outcome, gave_up, details: details.bytes, by_a_layer: details.ours, problem }
     }
@@ -353,7 +355,7 @@ impl Answered {
     /// What the caller of whoever passes the status on is told: nothing but that a call failed, if the words are those of a
     /// layer like ours, and otherwise those of the far side, which the handler chose to make its own.
     pub(crate) fn part(&self, code: Code) -> Option<Part> {
-        (self.by_a_layer || self.reason.is_some()).then(|| Part::of_failure(code))
+        (self.by_a_layer || self.reason.is_some()).then(|| Part::of_answer(code, self.reason))
     }
 }
 
@@ -400,11 +402,21 @@ impl Part {
         if code == Code::DeadlineExceeded { Self::CallTimedOut } else { Self::CallFailed }
     }
 
+    /// Something we called answered so, and gave this reason if it is trusted. That it refused for load is load here, too.
+    fn of_answer(code: Code, reason: Option<Reason>) -> Self {
+        if code == Code::Unavailable && reason == Some(Reason::Shed) {
+            Self::CallRefused
+        } else {
+            Self::of_failure(code)
+        }
+    }
+
     const fn word(self) -> &'static str {
         match self {
             Self::Reason(reason) => reason.as_str(),
             Self::CallFailed => "call_failed",
             Self::CallTimedOut => "call_timed_out",
+            Self::CallRefused => "call_refused",
         }
     }
 
@@ -424,15 +436,17 @@ impl Part {
         }
         Some(match word {
             "call_timed_out" => Self::CallTimedOut,
+            "call_refused" => Self::CallRefused,
             word => Reason::from_word(word).map_or(Self::CallFailed, Self::Reason),
         })
     }
 
     pub(crate) fn problem(self) -> Problem {
         match self {
-            Self::Reason(reason) => Problem::new(reason.of_a_part()),
+            Self::Reason(reason) => Problem::of_part(reason),
             Self::CallFailed => Problem::call_failed(),
             Self::CallTimedOut => Problem::call_timed_out(),
+            Self::CallRefused => Problem::call_refused(),
         }
     }
 }

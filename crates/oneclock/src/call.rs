@@ -14,7 +14,8 @@ use oneclock_core::ledger::EntryId;
 use oneclock_core::wire::server_timing::Account;
 use oneclock_core::{Budget, Cause, Deadline, Ending, Name, Outcome, Stage, Tick};
 
-use crate::events::{CallBegan, Called, Downstream, Event, Fields, Slot};
+use crate::events::{AnswerHead, CallBegan, Called, Downstream, Event, Fields, Slot, Target};
+use crate::health::Watch;
 use crate::run::{EndOf, Ended};
 use crate::{Operation, clock};
 
@@ -29,6 +30,7 @@ pub struct Call {
     downstream: Downstream,
     remaining: Duration, // of its operation, when it began
     slot: Slot,
+    watch: Option<Watch>, // tells its destination's health
     below: Option<Account>,
     entry: EntryId,
     part: Option<EntryId>,
@@ -62,6 +64,7 @@ impl Call {
             downstream,
             remaining,
             slot,
+            watch: None,
             below: None,
             entry,
             part: None,
@@ -114,6 +117,27 @@ impl Call {
         self.operation.carry(&self.slot, fields);
     }
 
+    /// Whether an observer keeps something beside it, for drivers that would have to look for what [`addressed`](Self::addressed)
+    /// and [`answered`](Self::answered) tell it.
+    pub fn is_kept(&self) -> bool {
+        !self.slot.is_empty()
+    }
+
+    /// Tells its observer what it asks over HTTP, and of whom. For drivers, as soon as they know; nothing happens if nothing is
+    /// kept beside it.
+    pub fn addressed(&self, target: &Target<'_>) {
+        if self.is_kept() {
+            self.operation.addressed(&self.slot, target);
+        }
+    }
+
+    /// Tells its observer the head of its answer over HTTP. For drivers.
+    pub fn answered(&self, answer: &AnswerHead<'_>) {
+        if self.is_kept() {
+            self.operation.tell_answered(&self.slot, answer);
+        }
+    }
+
     /// The far side told where its time went: kept by this call's entry in the ledger, and told in its event. The first
     /// account stays. For drivers, and only from a far side inside the trust boundary.
     pub fn tell_below(&mut self, account: Account) {
@@ -126,6 +150,14 @@ impl Call {
     /// What the far side told of where its time went.
     pub fn below(&self) -> Option<&Account> {
         self.below.as_ref()
+    }
+
+    /// Tells its destination's health what was seen of its end, if that is [asked](crate::Grant::health): an answer, or a
+    /// failed connection. The first word counts. For drivers; without a word, the stage in which it is dropped decides.
+    pub fn saw(&mut self, seen: Seen, now: Tick) {
+        if let Some(watch) = &mut self.watch {
+            watch.saw(seen, now);
+        }
     }
 
     /// Where it is.
@@ -141,6 +173,9 @@ impl Call {
     /// The same, for drivers that know the time already: reading the clock is a good part of what a call costs.
     pub fn enter_at(&mut self, stage: Stage, now: Tick) {
         self.stage = stage;
+        if let (Stage::Body, Some(watch)) = (stage, &mut self.watch) {
+            watch.answer_begins(now);
+        }
         self.operation.set_stage(stage);
         let mut ledger = self.operation.lock_ledger();
         if let Some(part) = self.part.take() {
@@ -218,6 +253,21 @@ impl Call {
         effect::outcome(Seen::CutOff { stage: self.stage }, false)
     }
 
+    pub(crate) fn watched(mut self, watch: Option<Watch>) -> Self {
+        self.watch = watch;
+        self
+    }
+
+    /// Nothing was seen of its end: where it was decides what that tells.
+    fn tell_unseen(&self, mut watch: Watch, now: Tick) {
+        let cut_off = self.closed.is_some() || self.ended.is_some() || self.ending_at(now).is_some();
+        match self.closed {
+            Some(Outcome::NotSent) => watch.saw(Seen::RefusedHere, now),
+            _ if self.stage == Stage::Body && !cut_off => watch.saw(Seen::CutOff { stage: self.stage }, now), // it broke off
+            _ => watch.over(self.stage, now),
+        }
+    }
+
     fn out_of_time(&self, at: Tick) -> Ending {
         Ending::out_of_time(self.budget.bound.by, self.stage, at)
     }
@@ -252,6 +302,9 @@ impl Drop for Call {
             ledger.close(self.entry, now);
         }
         self.operation.set_stage(Stage::Work);
+        if let Some(watch) = self.watch.take() {
+            self.tell_unseen(watch, now);
+        }
         let outcome = self.closed.unwrap_or_else(|| self.outcome_if_cut_off());
         let ending = match (self.closed, self.ended) {
             (Some(_), ended) | (None, ended @ Some(_)) => ended,

@@ -2,15 +2,16 @@
 //!
 //! Services wrap errors: in enums of their own, in boxes, with context. Whatever an ending stopped, or the lack of time kept
 //! from beginning, leads to an [`Ending`] or a [`WhyNot`] at the end of its source chain; so no wrapper that keeps its
-//! source can hide why work stopped. [`NotConnected`] is the same for what could not be reached.
+//! source can hide why work stopped. A [`HeldBack`] that code without an adapter passes on says it by itself. [`NotConnected`] is the
+//! same for what could not be reached.
 
 use std::error::Error;
 use std::fmt;
 
 use oneclock_core::{Ending, Reason};
 
-use crate::TaskFailed;
 use crate::grant::{Stopped, WhyNot};
+use crate::{HeldBack, TaskFailed};
 
 /// There was no connection to something that was called: proof that nothing was sent, and a failure that may pass. Drivers put it
 /// into the source chain of their errors, so that whoever answers knows it without knowing the driver.
@@ -74,7 +75,8 @@ pub fn not_connected_in<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e NotC
 pub fn reason_in(error: &(dyn Error + 'static)) -> Option<Reason> {
     find(error, |error| {
         let ending = error.downcast_ref::<Ending>().map(|ending| ending.reason());
-        ending.or_else(|| error.downcast_ref::<WhyNot>().map(WhyNot::reason))
+        let reason = ending.or_else(|| error.downcast_ref::<WhyNot>().map(WhyNot::reason));
+        reason.or_else(|| error.downcast_ref::<HeldBack>().map(HeldBack::reason))
     })
 }
 

@@ -1,23 +1,34 @@
 //! What happened, told once, to one [`Observer`].
 //!
-//! Decides the words; `text` has the sentences. Every count, span and log line elsewhere comes from these events; they are sent from guards, so
-//! that cancelled work is counted too (contract N1).
+//! Decides what is told; `words` has the words for labels, `text` the sentences, `observer` who hears them. Every count, span
+//! and log line elsewhere comes from these events; they are sent from guards, so that cancelled work is counted too (contract
+//! N1).
 
-use std::any::Any;
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use oneclock_core::admission;
+use oneclock_core::breaker::Change;
 use oneclock_core::idempotency::{self, Doubt};
 use oneclock_core::ingress::Accepted;
 use oneclock_core::retry::Stop;
 use oneclock_core::wire::server_timing::Account;
-use oneclock_core::{Bound, Budget, Deadline, Ending, Ledger, Name, Outcome, Reason};
+use oneclock_core::{Bound, Budget, Deadline, Ending, Importance, Ledger, Name, Outcome, Reason};
 
 use crate::Operation;
 
+mod counting;
+mod heads;
+mod no_place;
+mod observer;
+mod slot;
 mod text;
+mod words;
+
+pub use counting::Counting;
+pub use heads::{AnswerHead, Head, RequestBegan, Target};
+pub use observer::{AlreadyObserved, Fields, Observer, answered, is_observed, observe_globally, request_began, send};
+pub(crate) use observer::{addressed, begun, carry};
+pub use slot::Slot;
 
 /// One thing that happened. Printed, it is one line for the person on call: which operation, what it called, which bound,
 /// where, after how long, and what is known of the far side.
@@ -28,6 +39,16 @@ pub enum Event<'a> {
     Arrived(&'a Arrived),
     /// A request was refused before its work began.
     Refused(&'a Refusal),
+    /// A request has a place although it would have been refused, since nothing is enforced
+    /// ([`Mode::Shadow`](oneclock_core::admission::Mode::Shadow)).
+    WouldRefuse {
+        /// The operation that begins.
+        operation: &'a Name,
+        /// What it was matched to, where that is known: a router's pattern.
+        route: Option<&'a Name>,
+        /// Why it would have been refused.
+        refusal: &'a admission::Refusal,
+    },
     /// An operation is over, whichever way. Exactly one for each operation.
     Ended(&'a OperationEnded<'a>),
     /// A call to something downstream is over, whichever way. Exactly one for each call that was begun.
@@ -63,10 +84,12 @@ pub enum Event<'a> {
         /// Why it makes no further one.
         why: Stop,
     },
-    /// An answer was complete at or after its deadline and was delivered all the same (contract X1).
+    /// A result was complete at or after its deadline and was delivered all the same (contract X1).
     Late {
         /// Whose.
         operation: &'a Name,
+        /// What it was the result of.
+        result: Late,
         /// What the request that all this was for was matched to, where that is known: a router's pattern.
         route: Option<&'a Name>,
         /// By how much.
@@ -98,6 +121,14 @@ pub enum Event<'a> {
         route: &'a Name,
         /// What it was.
         what: Keyed,
+    },
+    /// The breaker of something that is called opened, lets a probe through, or closed. Sent to the observer of the operation
+    /// that is current then.
+    Breaker {
+        /// What it is the breaker of.
+        destination: &'a Name,
+        /// What has become of it.
+        change: Change,
     },
     /// A task of ours panicked. The panic itself is reported where it was awaited.
     Panicked {
@@ -146,6 +177,10 @@ pub struct Refusal {
     pub remaining: Duration,
     /// Whether an absolute time was so far off that the clocks probably differ (contract P10).
     pub skew_suspected: bool,
+    /// For what was refused a place: why, and the figures that it was decided by.
+    pub admission: Option<admission::Refusal>,
+    /// What an observer had put beside it.
+    pub slot: Slot,
 }
 
 /// An operation that is over.
@@ -172,12 +207,17 @@ pub struct OperationEnded<'a> {
     /// for a problem of the handler's own making and for a 500 or 502, and where there was none: the caller had left, or the
     /// head was out before the end.
     pub answered: Option<Reason>,
+    /// How much its caller needed it (contract C7).
+    pub importance: Importance,
     /// How long it took.
     pub elapsed: Duration,
     /// Where the time went.
     pub ledger: &'a Ledger,
     /// What an observer had put beside it.
     pub slot: &'a Slot,
+    /// The same, else what stands beside the nearest operation that it was a part of or was begun from, as by
+    /// [`Operation::nearest_slot`]: what serves a request has that of the request.
+    pub nearest_slot: &'a Slot,
 }
 
 /// A call that begins.
@@ -227,18 +267,6 @@ pub struct Called {
     pub slot: Slot,
 }
 
-/// The fields that a call is about to send, as an [`Observer`] sees and sets them.
-pub trait Fields {
-    /// The value of a field that is there, if it is text. Of several, the first.
-    fn get(&self, name: &str) -> Option<&str>;
-
-    /// Sets a field, in place of those of this name.
-    fn set(&mut self, name: &'static str, value: &str);
-
-    /// Removes a field.
-    fn remove(&mut self, name: &'static str);
-}
-
 /// What sort of thing a call goes to. Cancels that are seen at handlers and not at databases are not passed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -252,18 +280,15 @@ pub enum Downstream {
     Queue,
 }
 
-/// A place beside an operation or a call in which an observer keeps something of its own from the beginning to the end: a
-/// span, for example. Empty unless an observer fills it, and then it owns an `Arc`.
-///
-/// ```
-/// use oneclock::events::Slot;
-///
-/// let slot = Slot::of(std::time::Instant::now());
-/// assert!(slot.get::<std::time::Instant>().is_some());
-/// assert!(Slot::default().get::<std::time::Instant>().is_none());
-/// ```
-#[derive(Clone, Default)]
-pub struct Slot(Option<Arc<dyn Any + Send + Sync>>);
+/// What a result belongs to that came at or after its deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Late {
+    /// A request's: its answer.
+    Answer,
+    /// That of a call, of a part of an operation, or of a job.
+    Step,
+}
 
 /// Why there is another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -307,107 +332,6 @@ pub enum Keyed {
     NotRecorded,
 }
 
-/// Receives events. Called from guards: it must be quick. A panic of its own is logged, and the event is lost to it. Closures that take an [`Event`] are observers.
-pub trait Observer: Send + Sync + 'static {
-    /// One event.
-    fn on(&self, event: &Event<'_>);
-
-    /// A call begins. What this returns is kept beside the call, and comes back in [`Called::slot`].
-    fn begun(&self, call: &CallBegan<'_>) -> Slot {
-        let _ = call;
-        Slot::default()
-    }
-
-    /// A call is about to be sent: sets the fields that carry what is in its slot to the far side, `traceparent` for
-    /// example. What the application had put there itself stands in `fields`, and so do copies of what arrived.
-    fn carry(&self, slot: &Slot, fields: &mut dyn Fields) {
-        let _ = (slot, fields);
-    }
-}
-
-impl<F> Observer for F
-where
-    F: Fn(&Event<'_>) + Send + Sync + 'static,
-{
-    fn on(&self, event: &Event<'_>) {
-        self(event);
-    }
-}
-
-/// The process has a global observer already. That one stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this process has a global observer already, which stays: call observe_globally once, when the process starts")]
-#[non_exhaustive]
-pub struct AlreadyObserved;
-
-/// Sends the events of every operation that has no observer of its own to `observer`, for the life of the process.
-///
-/// ```
-/// use oneclock::events::{Event, observe_globally};
-///
-/// # fn main() -> Result<(), oneclock::events::AlreadyObserved> {
-/// observe_globally(std::sync::Arc::new(|event: &Event<'_>| eprintln!("{event}")))?;
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-/// [`AlreadyObserved`], if there is one already.
-pub fn observe_globally(observer: Arc<dyn Observer>) -> Result<(), AlreadyObserved> {
-    GLOBAL.set(observer).map_err(|_| AlreadyObserved)
-}
-
-static GLOBAL: OnceLock<Arc<dyn Observer>> = OnceLock::new();
-
-/// Sends one event to an operation's observer, or to the global one. For layers and drivers.
-pub fn send(observer: Option<&Arc<dyn Observer>>, event: &Event<'_>) {
-    if let Some(observer) = observer.or_else(|| GLOBAL.get()) {
-        caught(|| observer.on(event));
-    }
-}
-
-/// Events are sent from destructors, also while a panic unwinds: an observer that panics there would take the process down.
-fn caught<T: Default>(observe: impl FnOnce() -> T) -> T {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(observe)).unwrap_or_else(|_| {
-        tracing::error!("an observer of events panicked; the event is lost to it");
-        T::default()
-    })
-}
-
-/// Asks an operation's observer, or the global one, what to keep beside a call that begins.
-pub(crate) fn begun(observer: Option<&Arc<dyn Observer>>, call: &CallBegan<'_>) -> Slot {
-    observer.or_else(|| GLOBAL.get()).map_or_else(Slot::default, |observer| caught(|| observer.begun(call)))
-}
-
-/// Asks it what to send with a call.
-pub(crate) fn carry(observer: Option<&Arc<dyn Observer>>, slot: &Slot, fields: &mut dyn Fields) {
-    if let Some(observer) = observer.or_else(|| GLOBAL.get()) {
-        caught(|| observer.carry(slot, fields));
-    }
-}
-
-/// Whether anybody listens; events that are costly to make ask first. For layers and drivers.
-pub fn is_observed(observer: Option<&Arc<dyn Observer>>) -> bool {
-    observer.is_some() || GLOBAL.get().is_some()
-}
-
-/// Counts events, for tests and for small programs.
-///
-/// ```
-/// # use oneclock::{Operation, events::Counting}; use std::{sync::Arc, time::Duration};
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
-/// let counting = Arc::new(Counting::default());
-/// let job = Operation::begin("reconcile", Duration::from_secs(1)).observed_by(counting.clone());
-/// let late = job.run(tokio::time::sleep(Duration::from_secs(5))).await;
-/// drop(job);
-/// assert!(late.is_err());
-/// assert_eq!(counting.count("ended deadline"), 1);
-/// # }
-/// ```
-#[derive(Default)]
-pub struct Counting {
-    counts: Mutex<BTreeMap<String, u64>>,
-}
-
 // === Arrived ===
 
 impl Arrived {
@@ -431,7 +355,16 @@ impl Arrived {
 impl Refusal {
     /// A refusal. For layers.
     pub fn new(operation: Name, reason: Reason, remaining: Duration, field: Option<Name>) -> Self {
-        Self { operation, route: None, reason, field, remaining, skew_suspected: false }
+        Self {
+            operation,
+            route: None,
+            reason,
+            field,
+            remaining,
+            skew_suspected: false,
+            admission: None,
+            slot: Slot::default(),
+        }
     }
 
     /// The same, where the clocks probably differ.
@@ -447,131 +380,18 @@ impl Refusal {
         self.route = route;
         self
     }
-}
 
-// === Downstream ===
-
-impl Downstream {
-    /// The word for labels, which are called `layer`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Service => "service",
-            Self::Database => "database",
-            Self::Queue => "queue",
-        }
-    }
-}
-
-// === TriedAgain ===
-
-impl TriedAgain {
-    /// The word for labels.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Retry => "retry",
-            Self::Hedge => "hedge",
-        }
-    }
-}
-
-// === RanOn ===
-
-impl RanOn {
-    /// The word for labels.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::MustFinish => "must_finish",
-            Self::Blocking => "blocking",
-            Self::Statement => "statement",
-        }
-    }
-}
-
-// === Keyed ===
-
-impl Keyed {
-    /// The word for labels: a refusal's is the refusal's own.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ran => "ran",
-            Self::TookOver => "took_over",
-            Self::Replayed => "replayed",
-            Self::Refused(refusal) => refusal.as_str(),
-            Self::Unknown(_) => "unknown",
-            Self::Fenced => "fenced",
-            Self::NotRecorded => "not_recorded",
-        }
-    }
-}
-
-// === Slot ===
-
-impl Slot {
-    /// A slot that holds `value`.
-    pub fn of(value: impl Any + Send + Sync) -> Self {
-        Self(Some(Arc::new(value)))
+    /// The same, of a request for which there was no place.
+    #[must_use]
+    pub fn by_admission(mut self, why: admission::Refusal) -> Self {
+        self.admission = Some(why);
+        self
     }
 
-    /// Whether nothing is in it.
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-
-    /// What is in it, if it is one of these.
-    pub fn get<T: Any>(&self) -> Option<&T> {
-        self.0.as_ref()?.downcast_ref()
-    }
-}
-
-impl fmt::Debug for Slot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Slot(_)" } else { "Slot" })
-    }
-}
-
-// === Counting ===
-
-impl Counting {
-    /// How often events of this kind came: `arrived`, `refused <reason>`, `ended ok`, `ended <cause>`,
-    /// `called <outcome>`, `not called <reason>`, `keyed <what>`, `retried`, `hedged`, `gave up <why>`, `late`, `ran on`,
-    /// `detached`, `panicked`.
-    pub fn count(&self, kind: &str) -> u64 {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).get(kind).copied().unwrap_or(0)
-    }
-
-    /// The sum over all kinds that begin with `prefix`.
-    pub fn sum(&self, prefix: &str) -> u64 {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.iter().filter(|(kind, _)| kind.starts_with(prefix)).map(|(_, count)| count).sum()
-    }
-}
-
-impl Observer for Counting {
-    fn on(&self, event: &Event<'_>) {
-        let kind = match event {
-            Event::Arrived(_) => "arrived".to_owned(),
-            Event::Refused(refusal) => format!("refused {}", refusal.reason),
-            Event::Ended(ended) => match ended.ending {
-                Some(ending) => format!("ended {}", ending.cause),
-                None => "ended ok".to_owned(),
-            },
-            Event::Called(called) => format!("called {}", called.outcome.as_str()),
-            Event::NotCalled { reason, .. } => format!("not called {reason}"),
-            Event::TriedAgain { because: TriedAgain::Retry, .. } => "retried".to_owned(),
-            Event::TriedAgain { because: TriedAgain::Hedge, .. } => "hedged".to_owned(),
-            Event::GaveUp { why, .. } => format!("gave up {}", why.as_str()),
-            Event::Late { .. } => "late".to_owned(),
-            Event::RanOn { .. } => "ran on".to_owned(),
-            Event::Detached { .. } => "detached".to_owned(),
-            Event::Keyed { what, .. } => what.to_string(),
-            Event::Panicked { .. } => "panicked".to_owned(),
-        };
-        *self.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(kind).or_default() += 1;
-    }
-}
-
-impl fmt::Debug for Counting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.counts.lock().unwrap_or_else(PoisonError::into_inner).iter()).finish()
+    /// The same, with what an observer keeps beside it.
+    #[must_use]
+    pub fn keeping(mut self, slot: Slot) -> Self {
+        self.slot = slot;
+        self
     }
 }

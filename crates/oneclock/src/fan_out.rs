@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use oneclock_core::{Ask, Cause, Name, Outcome, Reason, Stage};
+use oneclock_core::{Ask, Cause, Importance, Name, Outcome, Reason, Stage};
 
 use crate::Operation;
 use crate::chain::{reason_in, stopped_in};
@@ -114,7 +114,12 @@ impl<'a, Parts> FanOut<'a, Parts> {
         self
     }
 
-    fn part<F, T, E>(&self, name: Name, work: impl FnOnce(Operation) -> F + Send + 'a) -> Part<'a, T>
+    fn part<F, T, E>(
+        &self,
+        name: Name,
+        importance: Importance,
+        work: impl FnOnce(Operation) -> F + Send + 'a,
+    ) -> Part<'a, T>
     where
         F: Future<Output = Result<T, E>> + Send + 'a,
         T: Send + 'a,
@@ -122,6 +127,7 @@ impl<'a, Parts> FanOut<'a, Parts> {
     {
         match self.operation.grant(name.clone()).ask(self.ask).driven() {
             Ok(driver) => {
+                let driver = driver.of_importance(importance);
                 let child = driver.operation().clone();
                 let spending = self.operation.spend(name.clone(), Stage::Work);
                 let running = child.clone();
@@ -245,7 +251,7 @@ macro_rules! fan_out_of {
                 T: Send + 'a,
                 E: Into<BoxError>,
             {
-                let part = Required(self.part(name.into(), work));
+                let part = Required(self.part(name.into(), Importance::Required, work));
                 #[allow(non_snake_case)]
                 let ($($part,)*) = self.parts;
                 FanOut { operation: self.operation, ask: self.ask, parts: ($($part,)* part,) }
@@ -262,7 +268,7 @@ macro_rules! fan_out_of {
                 T: Send + 'a,
                 E: Into<BoxError>,
             {
-                let part = Optional(self.part(name.into(), work));
+                let part = Optional(self.part(name.into(), Importance::Optional, work));
                 #[allow(non_snake_case)]
                 let ($($part,)*) = self.parts;
                 FanOut { operation: self.operation, ask: self.ask, parts: ($($part,)* part,) }

@@ -85,13 +85,17 @@ impl Operation {
         let spending = self.spend(step.clone(), oneclock_core::Stage::Work);
         let watch = ZombieWatch::new(self.clone(), step.clone(), RanOn::MustFinish);
         let panics = PanicWatch::new(self.clone(), step.clone());
+        let places = self.hold_places(); // what it needs is in use until it is done, whoever waits
+        if !places.is_empty() {
+            driver.operation().is_step_of(self);
+        }
         let mut task = self.shutdown().spawn(async move {
             let operation = driver.operation().clone();
             let result = operation.run(work).await;
             if result.is_ok() {
                 driver.finish();
             }
-            drop((watch, panics));
+            drop((watch, panics, places));
             result
         });
         let waited = self.wait_for(&mut task).await;

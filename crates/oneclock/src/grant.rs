@@ -6,12 +6,14 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use oneclock_core::admission;
 use oneclock_core::name::Hop;
-use oneclock_core::retry::Attempt;
+use oneclock_core::retry::{Attempt, Tried};
 use oneclock_core::{Ask, Bound, Budget, Ending, Ledger, Name, Outcome, Reason, Refused, Stage, Tick};
 
 use crate::call::Call;
 use crate::events::{Downstream, Event};
+use crate::health::{Health, HeldBack};
 use crate::operation::Driver;
 use crate::run::Ended;
 use crate::{Operation, clock};
@@ -35,6 +37,7 @@ pub struct Grant<'a> {
     ask: Ask,
     attempt: Option<Attempt>,
     downstream: Downstream,
+    health: Option<&'a Health>,
 }
 
 /// A child was not begun, because it could not have been useful. Nothing was sent.
@@ -80,6 +83,10 @@ pub enum WhyNot {
     },
     /// No operation is current, and this destination requires one (contract C6).
     NoOperation,
+    /// There was no place for it, or none in time.
+    NotAdmitted(admission::Refusal),
+    /// What it calls refuses or fails too often (contract R9). Final for this call: nothing is gained by asking again.
+    HeldBack(HeldBack),
 }
 
 /// A bounded child did not give its result: it was not begun, or it was cut off.
@@ -96,7 +103,8 @@ pub enum Stopped {
 impl Operation {
     /// Asks for time for a child called `name`. See [`Grant`].
     pub fn grant(&self, name: impl Into<Name>) -> Grant<'_> {
-        Grant { operation: self, name: name.into(), ask: Ask::new(), attempt: None, downstream: Downstream::default() }
+        let (name, downstream) = (name.into(), Downstream::default());
+        Grant { operation: self, name, ask: Ask::new(), attempt: None, downstream, health: None }
     }
 }
 
@@ -139,6 +147,13 @@ impl<'a> Grant<'a> {
         self
     }
 
+    /// Asks the health of what is called before a [`call`](Self::call) is begun, and tells it how that comes out. For drivers,
+    /// which tell it what they see by [`Call::saw`].
+    pub fn health(mut self, health: &'a Health) -> Self {
+        self.health = Some(health);
+        self
+    }
+
     /// What this child may spend, for a client that takes only a duration.
     ///
     /// # Errors
@@ -161,12 +176,16 @@ impl<'a> Grant<'a> {
     /// protocols.
     ///
     /// # Errors
-    /// [`NotBegun`], if there is too little time.
+    /// [`NotBegun`], if there is too little time, or if its destination's health speaks against it.
     pub fn call(self) -> Result<Call, NotBegun> {
         let (budget, now) = self.decide()?;
+        let watch = match self.health.map(|health| health.ask_at(budget.deadline.remaining(now), now)).transpose() {
+            Ok(watch) => watch,
+            Err(held_back) => return Err(NotBegun::told(self.operation, self.name, WhyNot::HeldBack(held_back))),
+        };
         let before = self.attempt.map_or(0, |attempt| attempt.number.saturating_sub(1));
         let attempt = self.operation.attempt().saturating_add(before);
-        Ok(Call::begin(self.operation.clone(), self.name, budget, now, attempt, self.downstream))
+        Ok(Call::begin(self.operation.clone(), self.name, budget, now, attempt, self.downstream).watched(watch))
     }
 
     /// Runs what `work` makes of the child operation until it is done or its time is up.
@@ -253,6 +272,11 @@ impl NotBegun {
     pub fn reason(&self) -> Reason {
         self.why.reason()
     }
+
+    /// What is known of another attempt.
+    pub(crate) fn tried(&self) -> Tried {
+        Tried::new(Outcome::NotSent).held_back(matches!(self.why, WhyNot::HeldBack(_)))
+    }
 }
 
 impl fmt::Display for NotBegun {
@@ -278,6 +302,8 @@ impl WhyNot {
             Self::Ended(ending) => ending.reason(),
             Self::BelowTheUnit { .. } => Reason::InsufficientBudget,
             Self::NoOperation => Reason::CalledOff,
+            Self::NotAdmitted(refusal) => refusal.reason(),
+            Self::HeldBack(_) => Reason::Shed,
         }
     }
 }
@@ -293,6 +319,8 @@ impl fmt::Display for WhyNot {
             Self::NoOperation => {
                 f.write_str("no operation is current and this destination requires one; run it in Operation::scope")
             }
+            Self::NotAdmitted(refusal) => write!(f, "{refusal}"),
+            Self::HeldBack(held_back) => write!(f, "{held_back}"),
         }
     }
 }
@@ -318,6 +346,14 @@ impl Stopped {
         match self {
             Self::NotBegun(_) => Outcome::NotSent,
             Self::Ended(ended) => ended.outcome(),
+        }
+    }
+
+    /// What is known of another attempt. For drivers.
+    pub fn tried(&self) -> Tried {
+        match self {
+            Self::NotBegun(not_begun) => not_begun.tried(),
+            Self::Ended(ended) => Tried::new(ended.outcome()),
         }
     }
 

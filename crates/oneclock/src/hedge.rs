@@ -1,7 +1,7 @@
 //! A second attempt beside a first one that is slow; the first answer of the two counts, and the other is cut off.
 //!
 //! Whether there is one is `oneclock_core::retry::hedge`'s decision (contract R10): only for what reads or is idempotent,
-//! inside the budget, and with tokens to spare. No attempt has a limit of its own here: a hedge ends nothing (R4).
+//! inside the budget, with tokens to spare, and only while the destination is well. No attempt has a limit of its own here: a hedge ends nothing (R4).
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -132,7 +132,7 @@ impl Retries {
                 let policy = self.policy();
                 retry::hedge(policy, effect, least, whole, attempt, self.tokens(), clock::now())
             };
-            if self.is_on()
+            if self.may_hedge()
                 && let Ok(attempt) = hedged(operation.attempt())
                 && let Ok(mut second) = begin(attempt)
             {

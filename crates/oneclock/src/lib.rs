@@ -18,6 +18,7 @@
 //! # }
 //! ```
 
+pub mod admission;
 mod call;
 mod caps;
 mod carried;
@@ -27,6 +28,7 @@ pub mod events;
 mod fan_out;
 mod finish;
 mod grant;
+mod health;
 mod hedge;
 mod on_end;
 pub mod operation;
@@ -41,6 +43,7 @@ mod zombie;
 
 use std::time::Duration;
 
+pub use admission::{Admission, Place};
 pub use call::Call;
 pub use caps::{Caps, DEFAULT_CAP, WithoutOperation};
 pub use carried::{Carried, TooLate};
@@ -48,6 +51,7 @@ pub use chain::{NotConnected, not_connected_in, reason_in, stopped_in};
 pub use fan_out::{FanOut, Joined, Missing, Optional, PartFailed, Required};
 pub use finish::Unfinished;
 pub use grant::{Grant, NotBegun, Standing, Stopped, WhyNot};
+pub use health::{Health, HealthBuilder, HeldBack, Watch};
 pub use hedge::hedge;
 pub use on_end::OnEnd;
 pub use operation::{Driver, Operation, Polling, live_operations};

@@ -3,6 +3,7 @@
 //! Decides how the pieces of the core hang together while work runs: who inherits what, and which ending counts. What a
 //! child may spend is `oneclock_core::grant`'s decision; waiting until an end is [`Run`]'s.
 
+mod admitted;
 mod driver;
 mod inner;
 
@@ -15,15 +16,17 @@ use std::time::Duration;
 
 use oneclock_core::ending::Life;
 use oneclock_core::ledger::EntryId;
-use oneclock_core::{Bound, BoundBy, Budget, Cause, Deadline, Ending, Ledger, Name, Reason, Stage, Tick};
+use oneclock_core::{Bound, BoundBy, Budget, Cause, Deadline, Ending, Importance, Ledger, Name, Reason, Stage, Tick};
 use tokio_util::sync::CancellationToken;
 
-use crate::events::{self, CallBegan, Event, Fields, Observer, Slot};
+use crate::admission::Place;
+use crate::events::{self, AnswerHead, CallBegan, Event, Fields, Late, Observer, RequestBegan, Slot, Target};
 use crate::on_end::Left;
 use crate::run::{Ended, Run};
 use crate::shutdown::Shutdown;
 use crate::{clock, scope};
 
+pub(crate) use admitted::HoldsPlace;
 pub use driver::{Driver, Polling};
 
 /// The work whose result somebody waits for. It owns exactly one deadline.
@@ -80,6 +83,7 @@ pub(crate) struct Context {
     pub(crate) shutdown: Option<Shutdown>,
     pub(crate) attempts_before: u32, // of the request that all this is for, by the hop above
     pub(crate) route: Option<Name>,  // of that request
+    pub(crate) importance: Importance, // of that request, or of the part that this is
     pub(crate) begun_from: Slot,     // the nearest slot of what this was begun from without being a part of it
 }
 
@@ -103,6 +107,8 @@ pub(crate) struct Inner {
     told_when_over: AtomicBool,            // whether somebody waits on its token, or it is over
     told: AtomicBool,                      // whether its event was sent
     slot: OnceLock<Slot>,                  // what its observer keeps beside it
+    step_of: OnceLock<Operation>,          // of a step that must finish: what it is a step of, for the places of that
+    place: OnceLock<Place>,                // what it was given at its arrival, of what is scarce
 }
 
 /// How many hooks an operation keeps of work that was dropped in the middle.
@@ -154,6 +160,7 @@ impl Operation {
             shutdown: shutdown.or_else(|| outer?.shutdown.as_ref()).cloned(),
             attempts_before: outer.map_or(0, |outer| outer.attempts_before),
             route: outer.and_then(|outer| outer.route.clone()),
+            importance: outer.map_or(Importance::Required, |outer| outer.importance),
             begun_from: outer.map_or_else(Slot::default, |outer| outer.begun_from.clone()),
         };
         let parts = Parts { name, kind: Kind::Request, began, budget, parent: within, context, driven: true };
@@ -247,7 +254,11 @@ impl Operation {
     /// The operation of the stream behind this request's head, which has a total limit of its own (contract S2), or the
     /// caller's where `by` says so (S1). For layers.
     pub fn begin_stream(&self, total: Duration, by: BoundBy) -> Driver {
-        Driver::of(self.apart_by(self.0.name.clone(), Kind::Stream, total, by, true))
+        let stream = self.apart_by(self.0.name.clone(), Kind::Stream, total, by, true);
+        if let Some(slot) = self.slot() {
+            stream.keep(slot.clone()); // so that whoever keeps something of the request is told of its stream's end too
+        }
+        Driver::of(stream)
     }
 
     fn apart(&self, name: Name, kind: Kind, budget: Duration, driven: bool) -> Self {
@@ -289,6 +300,8 @@ impl Operation {
             told_when_over: AtomicBool::new(false),
             told: AtomicBool::new(false),
             slot: OnceLock::new(),
+            step_of: OnceLock::new(),
+            place: OnceLock::new(),
         }))
     }
 }
@@ -342,8 +355,7 @@ impl Operation {
     /// What an observer put beside it, else beside the nearest operation that it is a part of or was begun from: a step that
     /// must finish and a detached operation have the slot of the request that they serve. Empty if there is none.
     pub fn nearest_slot(&self) -> &Slot {
-        let all = std::iter::once(&*self.0).chain(self.0.above());
-        all.into_iter().find_map(|inner| inner.slot.get()).unwrap_or(&self.0.context.begun_from)
+        self.0.nearest_slot()
     }
 
     /// When it began. For a request: when its head was read.
@@ -642,12 +654,38 @@ impl Operation {
         events::carry(self.0.context.observer.as_ref(), slot, fields);
     }
 
-    /// Counts a result that is delivered although `deadline`, its own or that of a call, is past (contract X1). For
-    /// drivers; nothing happens if it is not.
+    /// Asks its observer what to keep beside a request that becomes this operation. For layers, which
+    /// [`keep`](Self::keep) that.
+    pub fn request_began(&self, request: &RequestBegan<'_>) -> Slot {
+        events::request_began(self.0.context.observer.as_ref(), request)
+    }
+
+    pub(crate) fn addressed(&self, slot: &Slot, target: &Target<'_>) {
+        events::addressed(self.0.context.observer.as_ref(), slot, target);
+    }
+
+    /// Tells its observer the head of an answer: of its own, with its own slot, or of a call of it, with that of the call.
+    /// For layers and drivers; nothing happens if nothing is kept there.
+    pub fn tell_answered(&self, slot: &Slot, answer: &AnswerHead<'_>) {
+        events::answered(self.0.context.observer.as_ref(), slot, answer);
+    }
+
+    /// Counts the result of a call or of a part that is delivered although `deadline`, its own or the operation's, is past
+    /// (contract X1). For drivers; nothing happens if it is not.
     pub fn tell_if_late(&self, deadline: Deadline) {
+        self.tell_if_past(deadline, Late::Step);
+    }
+
+    /// The same for the answer to a request, by the deadline of its operation. For layers.
+    pub fn tell_if_answer_is_late(&self) {
+        self.tell_if_past(self.deadline(), Late::Answer);
+    }
+
+    fn tell_if_past(&self, deadline: Deadline, result: Late) {
         let now = clock::now();
         if deadline.is_past(now) {
-            self.tell(&Event::Late { operation: self.name(), route: self.route(), by: now.since(deadline.tick()) });
+            let (operation, route, by) = (self.name(), self.route(), now.since(deadline.tick()));
+            self.tell(&Event::Late { operation, result, route, by });
         }
     }
 

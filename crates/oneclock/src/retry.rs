@@ -4,27 +4,30 @@
 //! Whether and when is `oneclock_core::retry`'s decision; this waits, calls and tells. Nothing of it outlives the future: who
 //! drops that, stops it (invariant I9, I10; contract R1 to R9).
 
+mod builder;
 mod failed;
+mod trying;
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::future::Future;
 use std::hash::BuildHasher;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use oneclock_core::retry::{Attempt, RetryPlan, RetryPolicy, Step, Stop, Tokens, Tried};
-use oneclock_core::{Ask, Cause, Deadline, Effect, Name, Outcome, Refused, Stage, Tick};
+use oneclock_core::{Ask, Cause, Deadline, Effect, Name, Outcome, Stage, Tick};
 
 use crate::caps::WithoutOperation;
 use crate::events::{Event, TriedAgain};
 use crate::grant::{NotBegun, WhyNot};
-use crate::operation::{Driver, Spending};
+use crate::health::Health;
 use crate::run::EndOf;
 use crate::{Operation, clock};
 
+pub use builder::RetriesBuilder;
 pub use failed::{AttemptFailed, GaveUp, HasOutcome, Known};
+pub(crate) use trying::Trying;
 
 /// How calls to one destination are tried again: its policy, the tokens that all its calls share, and a switch. Cheap to
 /// clone; clones share tokens and switch.
@@ -59,12 +62,9 @@ struct Shared {
     on: AtomicBool,
     without_operation: WithoutOperation,
     warned: AtomicBool,
+    health: Option<Health>,
     random: Box<dyn Fn() -> u64 + Send + Sync>,
 }
-
-/// Builds [`Retries`].
-#[must_use = "retries are made by `build`"]
-pub struct RetriesBuilder(Shared);
 
 /// What came of a call that may have been tried several times, for drivers of protocols.
 #[derive(Debug)]
@@ -76,13 +76,6 @@ pub struct Driven<T> {
     pub attempts: u32,
     /// Why there was no further one.
     pub why: Stop,
-}
-
-/// An attempt that is a part of its operation: one entry in the ledger, one event at its end.
-pub(crate) struct Trying<F> {
-    driver: Driver,
-    _spending: Spending,
-    work: Pin<Box<F>>, // attempts are few, and futures that hold futures of others grow with each level
 }
 
 /// Sets the stage back when the wait is over, whichever way.
@@ -118,6 +111,7 @@ impl Retries {
             on: AtomicBool::new(true),
             without_operation: WithoutOperation::default(),
             warned: AtomicBool::new(false),
+            health: None,
             random: Box::new(random),
         })
     }
@@ -150,6 +144,12 @@ impl Retries {
     /// Switches retries and hedges to this destination off, from the next decision on: attempts that are under way go on.
     pub fn switch_off(&self) {
         self.0.on.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether a second attempt may run beside a slow first one: they are on, and nothing speaks against the destination's
+    /// health (contract R10).
+    pub(crate) fn may_hedge(&self) -> bool {
+        self.is_on() && self.0.health.as_ref().is_none_or(Health::is_well)
     }
 
     /// Tries `work` until it succeeds or there is no point in another attempt, for the current operation; where none is
@@ -347,7 +347,7 @@ fn tried<T, E: HasOutcome>((result, below): &(Result<T, AttemptFailed<E>>, Optio
 }
 
 /// 64 random bits, from the keys that the standard library draws for its hash maps.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     static DRAWN: AtomicU64 = AtomicU64::new(0);
     KEYS.hash_one(DRAWN.fetch_add(1, Ordering::Relaxed))
@@ -359,82 +359,6 @@ impl fmt::Debug for Retries {
         let mut debug = f.debug_struct("Retries");
         debug.field("name", name).field("policy", policy).field("tokens", tokens).field("on", &self.is_on());
         debug.finish_non_exhaustive()
-    }
-}
-
-// === RetriesBuilder ===
-
-impl RetriesBuilder {
-    /// What a whole call, all its attempts and waits together, asks of its operation: cap, reserve, and the least that is
-    /// useful for one attempt.
-    pub fn ask(mut self, ask: Ask) -> Self {
-        self.0.ask = ask;
-        self
-    }
-
-    /// What becomes of a call outside of any operation: unless said otherwise it has the cap, or
-    /// [`DEFAULT_CAP`](crate::DEFAULT_CAP), and the log says so once (contract C6).
-    pub fn without_operation(mut self, without: WithoutOperation) -> Self {
-        self.0.without_operation = without;
-        self
-    }
-
-    /// Where the random bits of the jitter come from, for tests and simulations.
-    pub fn random(mut self, bits: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        self.0.random = Box::new(bits);
-        self
-    }
-
-    /// The retries.
-    ///
-    /// # Errors
-    /// [`Refused::CapBelowMinimum`], if no attempt could ever be made (contract C1).
-    pub fn build(self) -> Result<Retries, Refused> {
-        let ask = self.0.ask.check()?;
-        self.0.policy.per_try().map_or(ask, |limit| ask.cap(limit)).check()?;
-        Ok(Retries(Arc::new(self.0)))
-    }
-}
-
-impl fmt::Debug for RetriesBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RetriesBuilder").field("name", &self.0.name).finish_non_exhaustive()
-    }
-}
-
-// === Trying ===
-
-impl<F> Trying<F> {
-    pub(crate) fn begin(
-        retries: &Retries,
-        parent: &Operation,
-        attempt: Attempt,
-        work: &mut impl FnMut(Attempt) -> F,
-    ) -> Result<Self, NotBegun> {
-        let driver = parent.grant(retries.name().clone()).ask(retries.ask()).attempt(attempt).driven()?;
-        // What it calls is marked as what it is, and retries nothing itself (contract R9).
-        let driver = driver.serving_attempt(parent.attempt().saturating_add(attempt.number.saturating_sub(1)));
-        let spending = parent.spend(retries.name().clone(), Stage::Work);
-        let work = driver.operation().sync_scope(|| Box::pin(work(attempt))); // made in the attempt's scope, too
-        Ok(Self { driver, _spending: spending, work })
-    }
-
-    pub(crate) fn operation(&self) -> &Operation {
-        self.driver.operation()
-    }
-
-    pub(crate) async fn run<T, E>(self) -> Result<T, AttemptFailed<E>>
-    where
-        F: Future<Output = Result<T, E>>,
-    {
-        let operation = self.driver.operation().clone();
-        match operation.run(self.work).await {
-            Ok(result) => {
-                self.driver.finish();
-                result.map_err(AttemptFailed::Failed)
-            }
-            Err(ended) => Err(AttemptFailed::stopped(ended)),
-        }
     }
 }
 

@@ -5,6 +5,8 @@
 #[path = "main/support.rs"]
 mod support;
 
+#[path = "main/admission.rs"]
+mod admission;
 #[path = "main/blocking.rs"]
 mod blocking;
 #[path = "main/call.rs"]
@@ -23,6 +25,8 @@ mod fan_out;
 mod finish;
 #[path = "main/grant.rs"]
 mod grant;
+#[path = "main/health.rs"]
+mod health;
 #[path = "main/hedge.rs"]
 mod hedge;
 #[path = "main/on_end.rs"]

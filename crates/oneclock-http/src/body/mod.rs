@@ -223,8 +223,10 @@ where
     fn watched(producer: Producer<B>, end: EndOf) -> Self {
         let slot = Arc::new(Slot(Mutex::new(Watched { producer, waker: None })));
         let watched = Arc::clone(&slot);
+        let operation = end.operation().clone();
         let watcher = tokio::spawn(async move {
             end.await;
+            operation.leave_places_if_over(); // whoever reads no further also drops nothing
             watched.take_away();
         });
         Self::Watched { slot, _watcher: AbortOnDropHandle::new(watcher) }

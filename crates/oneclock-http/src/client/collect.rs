@@ -42,6 +42,13 @@ pub struct NotSuccessful {
     pub reason: Option<Reason>,
 }
 
+impl NotSuccessful {
+    /// Whether one of ours says that it refused for load. What a 503 without a reason means is anybody's guess.
+    pub(crate) fn is_shed(&self) -> bool {
+        self.reason == Some(Reason::Shed) && self.status == StatusCode::SERVICE_UNAVAILABLE
+    }
+}
+
 /// The answer, if its status says success. Every answer with a status is an `Ok` of a call, so ask before reading it.
 ///
 /// # Errors

@@ -30,6 +30,7 @@ mod collect;
 mod connect;
 mod head;
 mod pool;
+mod refused;
 mod service;
 #[cfg(feature = "tls")]
 mod tls;
@@ -53,6 +54,7 @@ use http::{Extensions, Method, Request, Response, Version};
 use http_body::Body;
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
+use oneclock::events::Target;
 use oneclock::{Call, Ended, NotBegun, Operation};
 use oneclock_core::effect::Seen;
 use oneclock_core::retry::Attempt;
@@ -67,9 +69,10 @@ use head::Base;
 use pool::{Exchanged, Line, NoStream, Pool, Stream, Turn};
 use upload::{Lease, Progress, Sending};
 
-pub use builder::{ClientBuilder, NotAClient};
+pub use builder::ClientBuilder;
 pub use collect::{NotCollected, NotSuccessful, collect, collect_json, successful};
 pub use head::NotARequest;
+pub use refused::NotAClient;
 pub use service::ClientFuture;
 #[cfg(feature = "tls")]
 pub use tls::HandshakeFailed;
@@ -287,10 +290,11 @@ impl Inner {
             Ok(request) => request.into_parts(),
             Err(refused) => return Err(self.destination.failed(call, Seen::RefusedHere, refused)),
         };
+        let method = head.method.clone();
+        call.addressed(&Target::new(method.as_str(), Some(&self.base.host), Some(self.base.port)));
         if let Err(refused) = self.base.address(&mut head, self.pool.shares()) {
             return Err(self.destination.failed(call, Seen::RefusedHere, refused));
         }
-        let method = head.method.clone();
         let (body, progress) = Sending::new(body);
         match Box::pin(self.exchange(&mut call, Request::from_parts(head, body), &progress)).await {
             Ok(response) => {

@@ -17,7 +17,8 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, Error as RustlsError, RootCertStore, crypto};
 
-use super::builder::{NotAClient, Offers};
+use super::builder::Offers;
+use super::refused::NotAClient;
 use crate::body::BoxError;
 
 const H2: &[u8] = b"h2";

@@ -8,7 +8,8 @@ use oneclock_core::Name;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::builder::{NotAClient, Offers};
+use super::builder::Offers;
+use super::refused::NotAClient;
 use crate::body::BoxError;
 
 pub(super) type Given = Option<Secured>;

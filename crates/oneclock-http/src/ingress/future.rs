@@ -11,13 +11,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body::Body;
+use oneclock::admission::{NotAdmitted, Turn};
 use oneclock::operation::Spending;
 use oneclock::{Driver, EndOf, Ended, Operation, clock};
+use oneclock_core::admission::{Refusal, Why};
 use oneclock_core::ingress::Coverage;
 use oneclock_core::{BoundBy, Cause, Deadline, Ending, Progress, Stage, Tick, Trust};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::told;
 use crate::body::{BoundedBody, BoxError, LastWords};
 use crate::problem::Problem;
 use crate::protocol::Protocol;
@@ -73,6 +76,8 @@ pin_project! {
 pub(super) struct Queued<S, B> {
     inner: S,
     request: Option<Request<Upload<B>>>,
+    turn: Option<Turn>,       // before the service below is asked
+    refused: Option<Refusal>, // it gets no turn
     waiting: Option<Spending>,
 }
 
@@ -171,8 +176,9 @@ where
             // One scope for the handler, for what it leaves behind, and for the first look at its body.
             let polled = operation.sync_scope(|| {
                 let polled = {
-                    let _polling = this.driver.as_ref().map(Driver::polling); // a panic that somebody catches is one
-                    this.work.as_mut().poll(cx, &operation)
+                    let Some(driver) = this.driver.as_ref() else { return Poll::Pending };
+                    let _polling = driver.polling(); // a panic that somebody catches is one
+                    this.work.as_mut().poll(cx, driver)
                 };
                 let result = ready!(polled);
                 let uploading = Waits::now(this.waited_for.as_ref());
@@ -196,7 +202,14 @@ where
             }
         }
 
-        // Then the timer, which only wakes us. Whether time is up is asked of the clock (contract K3).
+        // Then the timer, which only wakes us. Whether time is up is asked of the clock (contract K3). Whoever waits for its turn
+        // has one timer for both, the turn and the end.
+        if let WorkProjection::Queued { queued } = this.work.as_mut().project()
+            && queued.turn.is_some()
+            && !operation.is_ended()
+        {
+            return Poll::Pending;
+        }
         if this.end.is_none() {
             this.end.set(Some(EndOf::new(operation.clone())));
         }
@@ -204,6 +217,10 @@ where
         let ending = ready!(end.poll(cx));
         this.end.set(None);
         // What was called may have begun in its call, polled or not: only what still waits for its turn has not started.
+        let refused = match this.work.as_mut().project() {
+            WorkProjection::Queued { queued } => queued.refused,
+            _ => None,
+        };
         let progress = if matches!(*this.work, Work::Queued { .. }) {
             Progress::NotStarted
         } else if Waits::now(this.waited_for.as_ref()) {
@@ -214,7 +231,10 @@ where
         // The handler goes first, so that its guards close what they opened before the ledger is read.
         operation.sync_scope(|| this.work.set(Work::Over));
         let Some(driver) = this.driver.take() else { return Poll::Pending };
-        let answer = this.asker.ended(&driver, ending, progress);
+        let answer = match refused.filter(|_| ending.cause == Cause::Shed) {
+            Some(refusal) => this.asker.not_admitted(&driver, &refusal),
+            None => this.asker.ended(&driver, ending, progress),
+        };
         Poll::Ready(Ok(this.asker.marked(&operation, answer).map(BoundedBody::whole)))
     }
 }
@@ -224,11 +244,8 @@ where
     S: Service<Request<Upload<B>>>,
 {
     /// The service below becomes ready, then works. Waiting for it is stage `queue`.
-    fn poll(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        operation: &Operation,
-    ) -> Poll<Result<S::Response, S::Error>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>, driver: &Driver) -> Poll<Result<S::Response, S::Error>> {
+        let operation = driver.operation();
         loop {
             let handler = match self.as_mut().project() {
                 WorkProjection::Running { handler } => return handler.poll(cx),
@@ -237,7 +254,28 @@ where
                 }
                 WorkProjection::Refused { .. } | WorkProjection::Over => return Poll::Pending,
                 WorkProjection::Queued { queued } => {
-                    let Queued { inner, request, waiting } = &mut **queued;
+                    let Queued { inner, request, turn, refused, waiting } = &mut **queued;
+                    if let Some(its) = turn {
+                        waiting.get_or_insert_with(|| {
+                            operation.set_stage(Stage::Queue);
+                            operation.spend("queue", Stage::Queue)
+                        });
+                        let got = ready!(its.poll(operation, cx));
+                        *turn = None;
+                        match got {
+                            Ok(place) => driver.hold(place),
+                            Err(why) => {
+                                if let NotAdmitted::Refused(refusal) = why {
+                                    *refused = Some(refusal);
+                                    if refusal.why != Why::Expired {
+                                        operation.end(Cause::Shed);
+                                    }
+                                }
+                                *request = None; // it is never started
+                                return Poll::Pending;
+                            }
+                        }
+                    }
                     match inner.poll_ready(cx) {
                         Poll::Ready(Ok(())) => {
                             *waiting = None;
@@ -267,8 +305,8 @@ where
 // === Queued ===
 
 impl<S, B> Queued<S, B> {
-    pub(super) fn new(inner: S, request: Request<Upload<B>>) -> Self {
-        Self { inner, request: Some(request), waiting: None }
+    pub(super) fn new(inner: S, request: Request<Upload<B>>, turn: Option<Turn>) -> Self {
+        Self { inner, request: Some(request), turn, refused: None, waiting: None }
     }
 }
 
@@ -294,6 +332,9 @@ impl Asker {
         A: Body + Unpin + Send + 'static,
         A::Error: Into<BoxError>,
     {
+        if self.has_failed(&response) {
+            driver.operation().unmeasured();
+        }
         let now = clock::now();
         let ending = driver.operation().ending_at(now); // before it is finished: what is late has ended, whoever answers
         if let Some(ending) = ending
@@ -309,8 +350,10 @@ impl Asker {
             if let Some(reason) = problem.reason() {
                 driver.operation().set_answered(reason);
             }
+            let answer = self.rewritten(response.into_parts().0, problem);
+            told::answered(&driver, answer.status(), answer.headers());
             driver.finish_at(now);
-            return self.rewritten(response.into_parts().0, problem).map(BoundedBody::whole);
+            return answer.map(BoundedBody::whole);
         }
         let mut event_stream = false;
         if !response.headers().is_empty() {
@@ -320,6 +363,7 @@ impl Asker {
             }
         }
         if self.bodiless || has_no_body(response.status()) {
+            told::answered(&driver, response.status(), response.headers());
             driver.finish_at(now);
             return response.map(BoundedBody::unread);
         }
@@ -327,6 +371,7 @@ impl Asker {
         match (ending, self.coverage) {
             (None, Coverage::Unary) => {
                 let last_words = self.last_words(response.headers());
+                told::answered(&driver, response.status(), response.headers());
                 response.map(|body| {
                     let body = BoundedBody::response(body, driver, self.trust, now, cx);
                     body.undeclared_stream(event_stream).ends_with(last_words)
@@ -334,6 +379,7 @@ impl Asker {
             }
             (None, Coverage::Streaming { idle, total }) => {
                 let last_words = self.last_words(response.headers());
+                told::answered(&driver, response.status(), response.headers());
                 let operation = driver.operation();
                 let (total, by) = match self.asked_of_a_stream(operation, now) {
                     Some(asked) if asked < total => (asked, BoundBy::Caller),
@@ -362,10 +408,22 @@ impl Asker {
                 if let Some(trailers) = body.trailers_mut() {
                     marks::strip_trailers(trailers, self.trust);
                 }
-                operation.tell_if_late(operation.deadline());
+                operation.tell_if_answer_is_late();
+                told::answered(&driver, head.status, &head.headers);
                 driver.finish_at(now);
                 Response::from_parts(head, body)
             }
+        }
+    }
+
+    /// Whether an answer says nothing of how long such work takes: it failed, perhaps at once. Of what ran out of time it is known
+    /// that it takes at least as long.
+    fn has_failed<A>(self, response: &Response<A>) -> bool {
+        match response.status() {
+            StatusCode::GATEWAY_TIMEOUT => false,
+            StatusCode::TOO_MANY_REQUESTS => true,
+            StatusCode::OK => self.protocol.is_rpc() && grpc::is_failure(response.headers()),
+            status => status.is_server_error(),
         }
     }
 
@@ -426,12 +484,22 @@ impl Asker {
         response
     }
 
+    /// It waited, and gets no place.
+    fn not_admitted(self, driver: &Driver, refusal: &Refusal) -> Response<Bytes> {
+        driver.operation().set_answered(refusal.reason());
+        let answer = self.problem(&Problem::not_admitted(refusal));
+        told::answered(driver, answer.status(), answer.headers());
+        answer
+    }
+
     /// The end came first.
     fn ended(self, driver: &Driver, ending: Ending, progress: Progress) -> Response<Bytes> {
         let ended = Ended::of(driver.operation(), ending);
         let reason = ending.reason_for(progress);
         driver.operation().set_answered(reason);
-        self.problem(&Problem::ended(&ended, reason))
+        let answer = self.problem(&Problem::ended(&ended, reason));
+        told::answered(driver, answer.status(), answer.headers());
+        answer
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Extensions, Uri};
-use oneclock::Shutdown;
 use oneclock::events::Observer;
+use oneclock::{Admission, Shutdown};
 use oneclock_core::wire::Conventions;
 use oneclock_core::{Policy, Trust};
 use tower_layer::Layer;
@@ -33,6 +33,7 @@ pub(super) struct Config {
     pub(super) shutdown: Option<Shutdown>,
     pub(super) observer: Option<Arc<dyn Observer>>,
     pub(super) server_timing: bool,
+    pub(super) admission: Option<Admission>,
 }
 
 /// How to find what a request was matched to.
@@ -112,6 +113,7 @@ impl IngressLayer {
             shutdown: None,
             observer: None,
             server_timing: false,
+            admission: None,
         }))
     }
 
@@ -168,6 +170,28 @@ impl IngressLayer {
     #[must_use]
     pub fn server_timing(mut self) -> Self {
         self.config().server_timing = true;
+        self
+    }
+
+    /// What stands behind has only so many places: a request that finds none free waits for one, and is refused if it would
+    /// not be done in time any more. Each route has an estimate of its own, and so has each method that the policy knows. A
+    /// request has its place until its answer is whole or its operation is over, or until its handler says that it needs none
+    /// ([`Operation::vacate`](oneclock::Operation::vacate)); a step that must finish keeps it. Everything that shares the
+    /// resource shares the `Admission`; only the layer that knows it asks.
+    ///
+    /// ```
+    /// use oneclock::Admission;
+    /// use oneclock_core::{Policy, admission::Settings};
+    /// use oneclock_http::IngressLayer;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let connections = Admission::to("orders-database", Settings::fixed(8))?; // a pool of eight
+    /// let layer = IngressLayer::new(Policy::named("order").build()?).admission(&connections);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn admission(mut self, admission: &Admission) -> Self {
+        self.config().admission = Some(admission.clone());
         self
     }
 

@@ -35,10 +35,13 @@
 //! # Ok(()) }
 //! ```
 
+mod admission;
 mod future;
 mod layer;
 mod service;
+mod told;
 
 pub use future::IngressFuture;
 pub use layer::{IngressLayer, Route};
 pub use service::Ingress;
+pub(crate) use told::Lent;

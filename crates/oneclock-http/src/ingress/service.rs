@@ -9,14 +9,16 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Version, header};
 use http_body::Body;
 use oneclock::events::{Arrived, Event, Refusal};
-use oneclock::{Driver, Operation, clock, events};
+use oneclock::{Admission, Driver, Operation, clock, events};
 use oneclock_core::ingress::{Arriving, Decision};
 use oneclock_core::wire::Read;
 use oneclock_core::{Deadline, Name, Reason};
 use tower_service::Service;
 
+use super::admission::{self, Admitted};
 use super::future::{Asker, IngressFuture, Queued, Trailers, Work};
 use super::layer::{Config, Route};
+use super::told;
 use crate::Arrival;
 use crate::body::{BoundedBody, BoxError};
 use crate::problem::Problem;
@@ -92,25 +94,61 @@ where
         let accepted = match decision {
             Decision::Accepted(accepted) => accepted,
             Decision::Refused(refused) => {
-                let field = refused.malformed.map(|malformed| malformed.field.clone());
-                self.tell_refused(label, refused.reason, refused.remaining, field, refused.skew_suspected);
-                return IngressFuture::refused(unread(&request, asker.problem(&Problem::refused(&refused))));
+                let answer = unread(&request, asker.problem(&Problem::refused(&refused)));
+                if observed {
+                    let field = refused.malformed.map(|malformed| malformed.field.clone());
+                    let refusal = self.refusal(label, refused.reason, refused.remaining, field, refused.skew_suspected);
+                    told::refused(&request, (arrived, said.attempt), refusal, &answer, config.observer.as_ref());
+                }
+                return IngressFuture::refused(answer);
             }
         };
         if shutdown.is_some_and(oneclock::Shutdown::is_signalled) {
             let remaining = accepted.budget.deadline.remaining(now);
-            self.tell_refused(label, Reason::Shutdown, remaining, None, accepted.skew_suspected);
-            return IngressFuture::refused(unread(&request, asker.problem(&Problem::shutting_down(remaining))));
+            let answer = unread(&request, asker.problem(&Problem::shutting_down(remaining)));
+            if observed {
+                let refusal = self.refusal(label, Reason::Shutdown, remaining, None, accepted.skew_suspected);
+                told::refused(&request, (arrived, said.attempt), refusal, &answer, config.observer.as_ref());
+            }
+            return IngressFuture::refused(answer);
         }
 
         let within = Operation::current(); // an outer layer decided already, or a caller in this process: only shorten
+        let deadline = accepted.budget.deadline;
+        let deadline = within.as_ref().map_or(deadline, |outer| deadline.earliest(outer.deadline()));
+        let importance = within.as_ref().map_or(said.importance, |outer| said.importance.at_most(outer.importance()));
+        let is_in = |admission: &Admission| within.as_ref().is_some_and(|outer| outer.has_place_before(admission));
+        let before = config.admission.as_ref().filter(|admission| limits.is_admitted() && !is_in(admission));
+        let class = || admission::Class::of(request.method(), route, |path| config.policy.name_of_method(path));
+        let admitted = match admission::ask(before, class, deadline, importance, arrival, now) {
+            Ok(admitted) => admitted,
+            Err(why) => {
+                let answer = unread(&request, asker.problem(&Problem::not_admitted(&why)));
+                if observed {
+                    let refusal = self.refusal(label, why.reason(), why.remaining, None, accepted.skew_suspected);
+                    let refusal = refusal.by_admission(why);
+                    told::refused(&request, (arrived, said.attempt), refusal, &answer, config.observer.as_ref());
+                }
+                return IngressFuture::refused(answer);
+            }
+        };
         let name = config.policy.name().clone();
         let driver = Operation::arrive(name, arrived, accepted.budget, within, shutdown, config.observer.clone())
-            .serving_attempt(said.attempt);
+            .serving_attempt(said.attempt)
+            .of_importance(said.importance);
         let driver = label.into_iter().fold(driver, Driver::on_route);
+        let (driver, turn, would_refuse) = match admitted {
+            Admitted::Free => (driver, None, None),
+            Admitted::Has(place, would_refuse) => (driver.holding(place), None, would_refuse),
+            Admitted::Waits(turn) => (driver, Some(turn), None),
+        };
         let operation = driver.operation();
         if operation.is_observed() {
+            told::accepted(&mut request, operation);
             operation.tell(&Event::Arrived(&Arrived::new(operation, &accepted)));
+            if let Some(refusal) = &would_refuse {
+                operation.tell(&Event::WouldRefuse { operation: operation.name(), route: operation.route(), refusal });
+            }
         }
         config.fields.strip(request.headers_mut(), trust);
         let mut waited_for = None;
@@ -122,13 +160,18 @@ where
 
         // A service below that is ready, as nearly every one is, is called at once; what has to wait waits in the future.
         let inner = &mut self.inner;
+        if turn.is_some() {
+            let next = inner.clone();
+            let queued = Queued::new(std::mem::replace(inner, next), request, turn);
+            return IngressFuture::begun(Work::Queued { queued: Box::new(queued) }, driver, waited_for, asker);
+        }
         let work = operation.sync_scope(|| match inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(())) => Work::Running { handler: inner.call(request) },
             Poll::Ready(Err(error)) => Work::Failed { error: Some(error) },
             Poll::Pending => {
                 let next = inner.clone();
                 let inner = std::mem::replace(inner, next); // the one that has begun to become ready
-                Work::Queued { queued: Box::new(Queued::new(inner, request)) }
+                Work::Queued { queued: Box::new(Queued::new(inner, request, None)) }
             }
         });
         IngressFuture::begun(work, driver, waited_for, asker)
@@ -152,18 +195,17 @@ fn unread<B: Body>(request: &Request<B>, mut answer: Response<Bytes>) -> Respons
 }
 
 impl<S> Ingress<S> {
-    fn tell_refused(
+    fn refusal(
         &self,
         route: Option<Name>,
         reason: Reason,
         remaining: Duration,
         field: Option<Name>,
         skew_suspected: bool,
-    ) {
-        let refusal = Refusal::new(self.config.policy.name().clone(), reason, remaining, field)
+    ) -> Refusal {
+        Refusal::new(self.config.policy.name().clone(), reason, remaining, field)
             .on_route(route)
-            .suspecting_skew(skew_suspected);
-        events::send(self.config.observer.as_ref(), &Event::Refused(&refusal));
+            .suspecting_skew(skew_suspected)
     }
 }
 

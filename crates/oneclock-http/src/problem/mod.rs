@@ -1,11 +1,12 @@
 //! The answer in place of an answer: a problem document (RFC 9457), or the words of gRPC and Connect.
 //!
 //! The only place where a [`Reason`] becomes an answer (contract X3, X5 and the table of section 5). Outsiders learn the
-//! reason; callers inside the trust boundary also learn which bound, where, and where the time went. Here a problem is made;
-//! `document` and `rpc` write it.
+//! reason; callers inside the trust boundary also learn which bound, where, and where the time went. Here a problem is made,
+//! in `of_error` that of somebody's error; `document` and `rpc` write it.
 
 mod details;
 mod document;
+mod of_error;
 mod rpc;
 
 use std::borrow::Cow;
@@ -14,19 +15,13 @@ use std::time::Duration;
 
 use http::StatusCode;
 use http::header::HeaderValue;
-use oneclock::{
-    Ended, Missing, NotBegun, Operation, PartFailed, Stopped, TaskFailed, TooLate, Unfinished, not_connected_in,
-    reason_in, stopped_in,
-};
+use oneclock::Ended;
+use oneclock_core::admission;
 use oneclock_core::ending::Repeat;
 use oneclock_core::ingress::RefusedAtIngress;
 use oneclock_core::ledger::Ledger;
 use oneclock_core::retry::Pushback;
 use oneclock_core::{Bound, Outcome, Reason, Stage, Tick};
-
-use crate::body::{BodyCutOff, BoxError};
-use crate::client::{NotCollected, NotSuccessful};
-use crate::error::{CallError, CallFailed};
 
 pub use document::ledger_json;
 pub use rpc::{grpc_message, grpc_status_of_connect};
@@ -97,42 +92,6 @@ impl Problem {
         }
     }
 
-    /// Something we called failed while there was time: 502.
-    pub fn call_failed() -> Self {
-        Self {
-            word: Some("call_failed"),
-            title: "something this service depends on failed".into(),
-            status: 502,
-            grpc_status: 14,
-            reason: None,
-            ..Self::new(Reason::CalledOff)
-        }
-    }
-
-    /// Something we called was out of time before we were: 504. It has no reason of ours, since whoever said so need not
-    /// be one of us: what came of the call is unknown.
-    pub fn call_timed_out() -> Self {
-        Self {
-            word: Some("call_timed_out"),
-            title: "something this service depends on was out of time".into(),
-            status: 504,
-            grpc_status: 4,
-            outcome: Some(Outcome::Unknown { stage: Stage::Wait }),
-            ..Self::call_failed()
-        }
-    }
-
-    /// Something we need could not be reached: 503. Nothing was sent to it, and it may be there again in a moment.
-    pub fn not_connected() -> Self {
-        Self {
-            word: Some("not_connected"),
-            title: "something this service depends on cannot be reached".into(),
-            status: 503,
-            outcome: Some(Outcome::NotSent),
-            ..Self::call_failed()
-        }
-    }
-
     /// Our own mistake, which somebody else logs: 500, and nothing of what it was.
     pub fn failed() -> Self {
         Self {
@@ -143,75 +102,6 @@ impl Problem {
             reason: None,
             ..Self::new(Reason::CalledOff)
         }
-    }
-
-    /// Our own mistake: 500, and no word about it to outsiders. So it is logged here, at level error, with its causes and
-    /// the current operation.
-    pub fn internal(error: &dyn std::error::Error) -> Self {
-        let current = Operation::current();
-        let operation = current.as_ref().map(|operation| tracing::field::display(operation.name()));
-        tracing::error!(operation, error = %chain(error), "this service failed, which is answered with status 500");
-        Self { insight: Some(chain(error)), ..Self::failed() }
-    }
-
-    /// The problem of any error: its own words where something in its source chain was stopped by a budget, 504 where a
-    /// call was answered 504, 502 where it failed otherwise, 503 where there was no connection to a database or a cache
-    /// ([`NotConnected`](oneclock::NotConnected)), else 500 with no word about it to outsiders.
-    ///
-    /// ```
-    /// # use oneclock_http::Problem;
-    /// let problem = Problem::of(std::io::Error::other("disk full"));
-    /// assert_eq!(problem.status(), 500);
-    /// ```
-    pub fn of(error: impl Into<BoxError>) -> Self {
-        Self::of_error(&*error.into())
-    }
-
-    /// The same of an error that somebody else holds.
-    pub fn of_error(error: &(dyn std::error::Error + 'static)) -> Self {
-        Self::known(error).unwrap_or_else(|| Self::internal(error))
-    }
-
-    /// The same, if something in its source chain says why there is no answer. `None` for what would be a mistake of our own:
-    /// nothing is logged.
-    ///
-    /// ```
-    /// # use oneclock_http::Problem; use std::io::{Error, ErrorKind};
-    /// assert!(Problem::known(&Error::other("disk full")).is_none());
-    /// let unreachable = oneclock::NotConnected::because(Error::from(ErrorKind::ConnectionRefused));
-    /// assert_eq!(Problem::known(&unreachable).map(|problem| problem.status()), Some(503));
-    /// ```
-    pub fn known(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
-        if let Some(problem) = error.downcast_ref::<Self>() {
-            return Some(problem.clone());
-        }
-        if let Some(problem) = find::<Self>(error) {
-            return Some(problem.of_a_part()); // a step or a part said it in these words already
-        }
-        let problem = if let Some(stopped) = stopped_in(error) {
-            stopped.into()
-        } else if let Some(call) = find::<CallError>(error) {
-            call.into()
-        } else if let Some(ended) = find::<Ended>(error) {
-            Self { outcome: Some(ended.outcome()), ..Self::ended(ended, ended.reason().of_a_part()) }
-        } else if let Some(body) = find::<BodyCutOff>(error) {
-            let outcome = Some(Outcome::Unknown { stage: Stage::Body });
-            Self { stage: Some(Stage::Body), outcome, ..Self::new(body.ending.reason().of_a_part()) }
-        } else if let Some(reason) = reason_in(error) {
-            Self::new(reason.of_a_part())
-        } else if find::<NotSuccessful>(error).is_some_and(|answer| answer.status == StatusCode::GATEWAY_TIMEOUT) {
-            Self::call_timed_out()
-        } else if find::<CallFailed>(error).is_some()
-            || find::<NotCollected>(error).is_some()
-            || find::<NotSuccessful>(error).is_some()
-        {
-            Self::call_failed()
-        } else if not_connected_in(error).is_some() {
-            Self::not_connected()
-        } else {
-            return None;
-        };
-        Some(Self { insight: Some(chain(error)), ..problem })
     }
 
     /// A problem of the service's own making: not found, conflict, and so on. It has a status and a title, and no
@@ -287,11 +177,6 @@ impl Problem {
         Self { outcome: Some(Outcome::Rejected), nothing: Some(NothingHappened), ..self }
     }
 
-    /// What a part of the work said: that it did nothing is not said of the whole.
-    fn of_a_part(&self) -> Self {
-        Self { nothing: None, ..self.clone() }
-    }
-
     pub(crate) fn refused(refused: &RefusedAtIngress<'_>) -> Self {
         Self {
             // Which field and why helps whoever sent it, and says nothing about us.
@@ -302,6 +187,23 @@ impl Problem {
             remaining: Some(refused.remaining),
             outcome: Some(Outcome::NotSent),
             ..Self::new(refused.reason)
+        }
+    }
+
+    /// There was no place for it, or none in time.
+    pub(crate) fn not_admitted(refusal: &admission::Refusal) -> Self {
+        let problem = Self {
+            insight: Some(refusal.to_string()),
+            stage: Some(Stage::Queue),
+            remaining: Some(refusal.remaining),
+            elapsed: Some(refusal.waited),
+            outcome: Some(Outcome::NotSent),
+            ..Self::new(refusal.reason())
+        };
+        // Said only if it fits what the caller has left: whole seconds over HTTP seldom do.
+        match refusal.come_again() {
+            Some(wait) if wait.max(RETRY_AFTER_LEAST) < refusal.remaining => problem.come_again(wait),
+            _ => problem,
         }
     }
 
@@ -374,81 +276,19 @@ impl Problem {
 
     /// The request itself ended early, with this reason (which can be the upload's).
     pub(crate) fn ended(ended: &Ended, reason: Reason) -> Self {
+        Self::new(reason).told_by(ended)
+    }
+
+    /// The same, with what is known of how it ended.
+    fn told_by(self, ended: &Ended) -> Self {
         Self {
             insight: Some(ended.to_string()),
             bound: Some(ended.bound),
             stage: Some(ended.stage()),
             elapsed: Some(ended.elapsed),
             ledger: Some((ended.ledger.clone(), ended.ending.at)),
-            ..Self::new(reason)
+            ..self
         }
-    }
-}
-
-/// A part of the work was cut off, or not begun. The whole had begun, so it never claims that it had not.
-impl From<&Stopped> for Problem {
-    fn from(stopped: &Stopped) -> Self {
-        let reason = stopped.reason().of_a_part();
-        let outcome = Some(stopped.outcome());
-        match stopped {
-            Stopped::Ended(ended) => Self { outcome, ..Self::ended(ended, reason) },
-            Stopped::NotBegun(not_begun) => {
-                let problem = Self { insight: Some(not_begun.to_string()), outcome, ..Self::new(reason) };
-                let Some(standing) = &not_begun.standing else { return problem };
-                let until = standing.ledger.began() + standing.elapsed;
-                Self {
-                    bound: Some(standing.bound),
-                    stage: Some(standing.stage),
-                    elapsed: Some(standing.elapsed),
-                    ledger: Some((Box::new(standing.ledger.clone()), until)),
-                    ..problem
-                }
-            }
-        }
-    }
-}
-
-impl From<&CallError> for Problem {
-    fn from(error: &CallError) -> Self {
-        match error.stopped() {
-            Some(stopped) => stopped.into(),
-            None => Self { insight: Some(chain(error)), outcome: Some(error.outcome()), ..Self::call_failed() },
-        }
-    }
-}
-
-/// The step's own error decides where it has one; a wait that ended says that the outcome is unknown.
-impl<E: Into<BoxError>> From<Unfinished<E>> for Problem {
-    fn from(unfinished: Unfinished<E>) -> Self {
-        let outcome = unfinished.outcome();
-        let problem = match unfinished {
-            Unfinished::Failed(error) => return Self::of(error).of_a_part(),
-            Unfinished::NotBegun(not_begun) => not_begun.into(),
-            Unfinished::StillRunning { step, bound, ended } => {
-                let insight = Unfinished::<BoxError>::StillRunning { step, bound, ended: ended.clone() }.to_string();
-                Self { insight: Some(insight), ..ended.into() }
-            }
-            Unfinished::CutOff(ended) => ended.into(),
-            other => Self { insight: Some(other.to_string()), ..Self::new(other.reason().of_a_part()) },
-        };
-        Self { outcome, ..problem }
-    }
-}
-
-macro_rules! problem_of {
-    ($($error:ty),*) => {$(
-        impl From<$error> for Problem {
-            fn from(error: $error) -> Self {
-                Self::of_error(&error)
-            }
-        }
-    )*};
-}
-problem_of!(CallError, Ended, Missing, NotBegun, NotCollected, NotSuccessful, PartFailed, Stopped, TaskFailed);
-
-impl<T> From<TooLate<T>> for Problem {
-    fn from(too_late: TooLate<T>) -> Self {
-        too_late.ended.into()
     }
 }
 
@@ -462,29 +302,6 @@ impl fmt::Display for Problem {
 }
 
 impl std::error::Error for Problem {}
-
-/// An error and its sources in one line. A source that the text has said already is not said again.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            let _ = write!(text, ": {next}");
-        }
-        source = error.source();
-    }
-    text
-}
-
-fn find<'e, E: std::error::Error + 'static>(mut error: &'e (dyn std::error::Error + 'static)) -> Option<&'e E> {
-    loop {
-        if let Some(found) = error.downcast_ref::<E>() {
-            return Some(found);
-        }
-        error = error.source()?;
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -509,29 +326,6 @@ mod tests {
         let keys: Vec<_> = parse(&response).as_object().expect("an object").keys().cloned().collect();
         assert_eq!(keys, ["status", "title", "type"]);
         assert!(parse(&problem.to_response(Trust::Inside))["insight"].is_string());
-    }
-
-    #[test]
-    fn m4_that_nothing_happened_is_the_handlers_word_and_never_a_parts() {
-        let carries =
-            |problem: &Problem| problem.to_response(Trust::Outside).extensions().get::<NothingHappened>().is_some();
-        let said = Problem::of(std::io::Error::other("rolled back")).nothing_happened();
-        assert!(carries(&said) && carries(&Problem::of(said.clone())));
-        assert_eq!(parse(&said.to_response(Trust::Inside))["outcome"], "rejected");
-        let of_a_part = Problem::of(std::io::Error::other(said.clone()));
-        assert_eq!((of_a_part.status(), carries(&of_a_part)), (500, false), "the whole may have done something else");
-        assert!(!carries(&Problem::from(Unfinished::Failed(said))), "so may the handler around a step");
-    }
-
-    #[test]
-    fn what_cannot_be_reached_is_no_mistake_of_ours() {
-        #[derive(Debug, thiserror::Error)]
-        #[error("no stock today")]
-        struct OfMine(#[source] oneclock::NotConnected);
-        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        let problem = Problem::of(OfMine(oneclock::NotConnected::because(refused)));
-        assert_eq!((problem.status(), problem.outcome()), (503, Some(Outcome::NotSent)));
-        assert_eq!(parse(&problem.to_response(Trust::Inside))["outcome"], "not_sent");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(super) fn answered(destination: &Destination, effect: &Effect, head: &respon
 /// What a failure says.
 pub(crate) fn failed(error: &CallError) -> Tried {
     match error {
-        CallError::Stopped(stopped) => Tried::new(stopped.outcome()),
+        CallError::Stopped(stopped) => stopped.tried(),
         // Addressed to somebody else: it would be so again.
         CallError::Failed(failed) if failed.source.is::<NotARequest>() => Tried::new(Outcome::Failed),
         CallError::Failed(failed) => Tried::new(failed.outcome),

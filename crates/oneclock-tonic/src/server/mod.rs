@@ -12,8 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
-use oneclock::Shutdown;
 use oneclock::events::Observer;
+use oneclock::{Admission, Shutdown};
 use oneclock_core::wire::Conventions;
 use oneclock_core::{Policy, Trust};
 use oneclock_http::{BoxError, Ingress, IngressLayer, Route, Upload};
@@ -33,7 +33,8 @@ pub use answer::{GrpcAnswer, GrpcFuture};
 /// oneclock_http::serve(..).trust(Inside)     tonic::transport::Server
 ///   → GrpcWebLayer (for browsers)              → GrpcTimeout, concurrency_limit, load_shed (tonic's own)
 ///   → policy.grpc_layer()                      → GrpcWebLayer → policy.grpc_layer().trust(Inside)
-///   → ConcurrencyLimitLayer → auth             → ConcurrencyLimitLayer → auth
+///     (and its `.admission(..)`)                 (and its `.admission(..)`)
+///   → SpanLayer → auth                         → SpanLayer → auth
 ///   → Routes::into_axum_router()               → the services, with their interceptors
 /// ```
 /// `Inside` is for a listener that only your own services reach, a gateway of yours among them. Everybody else is outside,
@@ -42,7 +43,9 @@ pub use answer::{GrpcAnswer, GrpcFuture};
 /// With `Routes::into_axum_router().layer(..)` and [`oneclock_http::serve`] the budget runs from when the head was read, the
 /// listener's trust is known, and a peer that stops reading loses its stream. With `Server::builder().layer(..)` or
 /// `axum::serve` the budget runs from this layer on, and everybody is outside unless [`trust`](Self::trust) says otherwise.
-/// What stands above it must not wait: see the crate's documentation for tonic's own limits.
+/// What stands above it must not wait: see the crate's documentation for tonic's own limits. Where something behind is scarce, a
+/// pool for example, [`admission`](Self::admission) takes the place of tonic's limits and of tower's: it knows what each call has
+/// left.
 #[derive(Clone, Debug)]
 pub struct ServerLayer(IngressLayer);
 
@@ -87,6 +90,33 @@ impl ServerLayer {
     #[must_use]
     pub fn server_timing(self) -> Self {
         Self(self.0.server_timing())
+    }
+
+    /// What stands behind has only so many places: a call waits for one, and is refused if it would not be done in time. See
+    /// [`IngressLayer::admission`].
+    ///
+    /// Each method that the policy lists has an estimate of its own; all others share one, since callers choose their paths. With
+    /// [`Limits::unadmitted`](oneclock_core::ingress::Limits::unadmitted) a method needs no place.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use oneclock_tonic::admission::{Admission, Settings};
+    /// use oneclock_tonic::{Policy, PolicyExt as _};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let policy = Policy::named("pricing")
+    ///     .when_absent(Duration::from_millis(800))
+    ///     .route("/shop.Pricing/Price", |limits| limits) // listed: an estimate of its own
+    ///     .route("/shop.Pricing/Export", |limits| limits.ceiling(Duration::from_secs(30)))
+    ///     .route("/grpc.health.v1.Health", |limits| limits.unadmitted()) // probes need no place
+    ///     .build()?;
+    /// let connections = Admission::to("prices-database", Settings::fixed(8))?; // a pool of eight
+    /// let layer = policy.grpc_layer().admission(&connections);
+    /// # let _ = layer; Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn admission(self, admission: &Admission) -> Self {
+        Self(self.0.admission(admission))
     }
 
     /// Where the events of what arrives here go; the global observer unless said otherwise.

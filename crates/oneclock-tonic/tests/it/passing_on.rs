@@ -2,6 +2,8 @@
 //! whole. Contract section 5, R8, R9.
 
 use oneclock::Operation;
+use oneclock_core::breaker::BreakerPolicy;
+use oneclock_core::throttle::Told;
 use oneclock_core::{Outcome, Reason, Trust};
 use oneclock_http::Problem;
 use oneclock_tonic::{ClientLayer, ClientService, OrStatus as _, PolicyExt as _, destination, outcome, status};
@@ -87,6 +89,31 @@ async fn r8_a_status_that_is_passed_on_does_not_say_that_the_whole_was_not_begun
         let seen = if after_the_head { end_of_stream(&net).await } else { seen(&net).await };
         assert_eq!(seen.code(), Code::Unavailable, "{seen:?}");
         says_nothing_of_the_whole(&seen, if after_the_head { "after the head" } else { "in the head" });
+    }
+}
+
+/// By its reason alone it would be something that was called off: `CANCELLED`, 500 over HTTP, and a failure to whoever counts
+/// those. It is load, here as there.
+#[tokio::test(start_paused = true)]
+async fn what_is_held_back_or_refused_for_load_below_is_load_here_in_the_head_and_after_it() {
+    let far = serve_plain(not_begun());
+    let broken = destination("stock").breaker(BreakerPolicy::default()).build().unwrap();
+    (0..20).filter_map(|_| broken.health().ask(ms(300)).ok()).for_each(|watch| watch.told(Told::Broken));
+    let held_back = || ClientLayer::new(broken.clone()).layer(far.channel());
+    for after_the_head in [false, true] {
+        for calls in [held_back(), trusted(&far)] {
+            let net = serve_outside(passes_on(calls, after_the_head));
+            let seen = if after_the_head { end_of_stream(&net).await } else { seen(&net).await };
+            assert_eq!(seen.code(), Code::Unavailable, "{seen:?}");
+            assert!(seen.message().ends_with("refused for load"), "{seen:?}");
+            says_nothing_of_the_whole(&seen, if after_the_head { "after the head" } else { "in the head" });
+        }
+    }
+    for calls in [held_back(), trusted(&far)] {
+        let op = Operation::begin("order", ms(5_000));
+        let status = op.scope(Caller::new(calls).unary(Request::new("hello"))).await.unwrap_err();
+        let problem = oneclock_tonic::problem(&status);
+        assert_eq!((problem.status(), problem.reason()), (503, None), "{status:?}");
     }
 }
 

@@ -16,6 +16,9 @@ impl fmt::Display for Event<'_> {
         match *self {
             Self::Arrived(arrived) => arrived.fmt(f),
             Self::Refused(refusal) => refusal.fmt(f),
+            Self::WouldRefuse { operation, refusal, .. } => {
+                write!(f, "{operation} runs, and would be refused: {refusal}")
+            }
             Self::Ended(ended) => ended.fmt(f),
             Self::Called(called) => called.fmt(f),
             Self::NotCalled { operation, call, reason } => {
@@ -33,7 +36,7 @@ impl fmt::Display for Event<'_> {
                 let noun = if attempts == 1 { "attempt" } else { "attempts" };
                 write!(f, "{}: gave up after {attempts} {noun}: {why}", Hop(operation, Some(call)))
             }
-            Self::Late { operation, route: _, by } => {
+            Self::Late { operation, result: _, route: _, by } => {
                 write!(f, "{operation}: complete {} after its deadline, and delivered all the same", Legible(by))
             }
             Self::RanOn { operation, work, because, for_ } => {
@@ -47,6 +50,7 @@ impl fmt::Display for Event<'_> {
             }
             Self::Detached { from, operation, reason } => write!(f, "{from}: {operation} may outlive it: {reason}"),
             Self::Keyed { route, what } => write!(f, "{route}: {what}"),
+            Self::Breaker { destination, change } => write!(f, "{destination}: its breaker: {}", change.as_str()),
             Self::Panicked { operation, work } => write!(f, "{} panicked", Hop(operation, Some(work))),
         }
     }
@@ -76,12 +80,13 @@ impl fmt::Display for Arrived {
 /// `order refused: too little of the time budget was left to begin (insufficient_budget), 3ms left`
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operation, route: _, reason, field, remaining, skew_suspected: _ } = self;
+        let Self { operation, route: _, reason, field, remaining, skew_suspected: _, admission, slot: _ } = self;
         write!(f, "{operation} refused: {} ({reason}", reason.title())?;
         if let Some(field) = field {
             write!(f, ", {field}")?;
         }
-        write!(f, "), {} left", Legible(*remaining))
+        write!(f, "), {} left", Legible(*remaining))?;
+        admission.map_or(Ok(()), |why| write!(f, ": {why}"))
     }
 }
 
@@ -144,10 +149,10 @@ mod tests {
     use super::*;
     use oneclock_core::retry::Stop;
     use oneclock_core::wire::server_timing::Account;
-    use oneclock_core::{Bound, BoundBy, Cause, Deadline, Ending, Ledger, Name, Reason, Stage, Tick};
+    use oneclock_core::{Bound, BoundBy, Cause, Deadline, Ending, Importance, Ledger, Name, Reason, Stage, Tick};
     use std::time::Duration;
 
-    use crate::events::{Downstream, Slot};
+    use crate::events::{Downstream, Late, Slot};
     use crate::operation::Kind;
 
     #[track_caller]
@@ -190,12 +195,14 @@ mod tests {
             route: None,
             deadline: Deadline::at(at),
             slot: &nothing,
+            nearest_slot: &nothing,
             operation: order,
             kind: Kind::Request,
             parent: None,
             bound,
             ending: Some(Ending::out_of_time(BoundBy::Caller, Stage::Body, at)),
             answered: None,
+            importance: Importance::Required,
             elapsed: ms(801),
             ledger: &ledger,
         };
@@ -250,12 +257,14 @@ mod tests {
         let why = Stop::AllMade { attempts: 2 };
         says(&Event::GaveUp { operation: order, call: stock, attempts: 2, why }, want);
         let want = "order: complete 3ms after its deadline, and delivered all the same";
-        says(&Event::Late { operation: order, route: None, by: ms(3) }, want);
+        says(&Event::Late { operation: order, result: Late::Answer, route: None, by: ms(3) }, want);
         let want = "order → inventory went on for 3ms after the operation had ended: a blocking closure";
         says(&Event::RanOn { operation: order, work: stock, because: RanOn::Blocking, for_: ms(3) }, want);
         let want = "order: mail may outlive it: the receipt goes out";
         says(&Event::Detached { from: order, operation: &"mail".into(), reason: "the receipt goes out" }, want);
         says(&Event::Keyed { route: order, what: Keyed::Replayed }, "order: keyed replayed");
+        let change = oneclock_core::breaker::Change::HalfOpen;
+        says(&Event::Breaker { destination: stock, change }, "inventory: its breaker: half_open");
         says(&Event::Panicked { operation: order, work: stock }, "order → inventory panicked");
     }
 }

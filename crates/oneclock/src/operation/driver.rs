@@ -16,7 +16,7 @@ use crate::clock;
 #[must_use = "dropping the driver ends the operation"]
 #[derive(Debug)]
 pub struct Driver {
-    operation: Operation,
+    pub(super) operation: Operation,
 }
 
 /// One turn of an operation's work, made by [`Driver::polling`].
@@ -101,6 +101,7 @@ impl Driver {
     /// The same, for a layer that knows the time already: reading the clock is a good part of what a request costs.
     pub fn finish_at(self, now: Tick) {
         self.operation.0.life.finish(now);
+        self.operation.0.leave_place(true, || now);
     }
 }
 
@@ -121,6 +122,7 @@ impl fmt::Debug for Polling<'_> {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.operation.0.end_as_dropped();
+        self.operation.0.leave_place(false, clock::now);
         self.operation.0.close();
     }
 }

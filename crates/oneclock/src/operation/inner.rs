@@ -32,6 +32,12 @@ impl Inner {
         std::iter::successors(self.parent.as_ref(), |above| above.0.parent.as_ref()).map(|above| &*above.0)
     }
 
+    /// What an observer put beside it, else beside the nearest of those above it, else of what that was begun from.
+    pub(super) fn nearest_slot(&self) -> &Slot {
+        let mut all = std::iter::once(self).chain(self.above());
+        all.find_map(|inner| inner.slot.get()).unwrap_or(&self.context.begun_from)
+    }
+
     pub(super) fn is_over(&self) -> bool {
         !self.life.is_live()
     }
@@ -194,9 +200,11 @@ impl Inner {
                 bound: self.budget.bound,
                 ending: self.life.ending(),
                 answered: self.answered.get().copied(),
+                importance: self.context.importance,
                 elapsed: clock::now().since(self.began),
                 ledger: &ledger,
                 slot: self.slot.get().unwrap_or(&nothing),
+                nearest_slot: self.nearest_slot(),
             };
             events::send(self.context.observer.as_ref(), &Event::Ended(&ended));
         }

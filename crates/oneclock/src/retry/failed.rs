@@ -72,11 +72,19 @@ impl HasOutcome for NotBegun {
     fn outcome(&self) -> Outcome {
         Outcome::NotSent
     }
+
+    fn tried(&self) -> Tried {
+        self.tried()
+    }
 }
 
 impl HasOutcome for Stopped {
     fn outcome(&self) -> Outcome {
         self.outcome()
+    }
+
+    fn tried(&self) -> Tried {
+        self.tried()
     }
 }
 
@@ -87,7 +95,7 @@ impl<E: HasOutcome> HasOutcome for AttemptFailed<E> {
 
     fn tried(&self) -> Tried {
         match self {
-            Self::Stopped(stopped) => Tried::new(stopped.outcome()),
+            Self::Stopped(stopped) => Stopped::tried(stopped),
             Self::Failed(error) => error.tried(),
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use oneclock::events::{CallBegan, Downstream, Event, Fields, Observer, RanOn, Slot};
+use oneclock::events::{CallBegan, Downstream, Event, Fields, Late, Observer, RanOn, Slot};
 use oneclock::{MayRunOn, Operation, clock, zombies};
 use oneclock_core::{BoundBy, Budget, Name, Outcome};
 
@@ -150,4 +150,63 @@ async fn i14_what_runs_for_nobody_is_counted_while_it_does() {
     done.await.unwrap();
     crate::support::settle().await;
     assert_eq!(zombies(), before);
+}
+
+/// Which slot the last event of each operation brings, and the nearest.
+#[derive(Default)]
+struct Nearest(Mutex<Vec<Brought>>);
+
+type Brought = (String, Option<usize>, Option<usize>);
+
+impl Observer for Nearest {
+    fn on(&self, event: &Event<'_>) {
+        if let Event::Ended(ended) = event {
+            let number = |slot: &Slot| slot.get::<usize>().copied();
+            let ended = (ended.operation.to_string(), number(ended.slot), number(ended.nearest_slot));
+            self.0.lock().unwrap().push(ended);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_what_serves_an_operation_brings_the_slot_of_that() {
+    let nearest = Arc::new(Nearest::default());
+    let now = clock::now();
+    let budget = Budget::begin(BoundBy::Caller, ms(800), now);
+    let driver = Operation::arrive("order".into(), now, budget, None, None, Some(nearest.clone()));
+    let op = driver.operation().clone();
+    op.keep(Slot::of(7_usize));
+    op.must_finish("charge", ms(5_000), async { Ok::<_, ()>(()) }).await.unwrap();
+    drop(op.detach("mail", ms(100), "the mail may be slow"));
+    let stream = op.begin_stream(ms(5_000), BoundBy::Cap);
+    driver.finish();
+    drop(stream);
+    let told = nearest.0.lock().unwrap().clone();
+    let told: Vec<_> = told.iter().map(|(name, own, nearest)| (name.as_str(), *own, *nearest)).collect();
+    // The stream is the request's own, behind its head.
+    let of_the_request = [("order", Some(7), Some(7)), ("order", Some(7), Some(7))];
+    assert_eq!(told, [&[("charge", None, Some(7)), ("mail", None, Some(7))][..], &of_the_request].concat());
+}
+
+/// What the result was of decides whether it is an answer.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_late_is_told_from_a_step_that_is() {
+    #[derive(Default)]
+    struct Results(Mutex<Vec<Late>>);
+    impl Observer for Results {
+        fn on(&self, event: &Event<'_>) {
+            if let Event::Late { result, .. } = event {
+                self.0.lock().unwrap().push(*result);
+            }
+        }
+    }
+    let results = Arc::new(Results::default());
+    let op = Operation::begin("order", ms(100)).observed_by(results.clone());
+    op.tell_if_answer_is_late();
+    op.tell_if_late(op.deadline());
+    assert_eq!(*results.0.lock().unwrap(), [], "neither is");
+    tokio::time::advance(ms(130)).await;
+    op.tell_if_answer_is_late();
+    op.tell_if_late(op.deadline());
+    assert_eq!(*results.0.lock().unwrap(), [Late::Answer, Late::Step]);
 }
