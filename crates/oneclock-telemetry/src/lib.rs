@@ -33,3 +33,8 @@ struct TracingGuide;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/readiness.md")]
 struct ReadinessGuide;
+
+/// The guide's examples, so that they compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/overload.md")]
+struct OverloadGuide;

@@ -13,7 +13,7 @@ use oneclock_core::time::Legible;
 use oneclock_core::{Cause, Deadline, Tick};
 
 use crate::trace;
-use crate::trace::span::{is_about_time, millis, queued};
+use crate::trace::words::{is_about_time, millis, queued};
 
 /// The target of the lines, for filters.
 pub const TARGET: &str = "oneclock::operation";
@@ -31,7 +31,7 @@ pub const TARGET: &str = "oneclock::operation";
 /// | `cause`, `stage` | why it ended early, and where it was; absent if it was done |
 /// | `answered` | the reason that its answer gave, if it gave one |
 /// | `spent` | each child: how long it took, what was left when it began, and what it told of itself |
-/// | `trace_id` | the trace that it belongs to, where there is one |
+/// | `trace_id` | the trace that it belongs to, where there is one: of what is detached or must finish, that of the request |
 ///
 /// ```text
 /// WARN oneclock::operation: order: out of time in stage wait (bound: caller) operation="order" kind="request"
@@ -84,13 +84,13 @@ fn line(ended: &OperationEnded<'_>) {
                 budget_ms = millis(ended.bound.limit),
                 elapsed_ms = millis(ended.elapsed),
                 remaining_ms = millis(ended.deadline.remaining(until)),
-                queue_ms = millis(queued(ended.ledger)),
+                queue_ms = millis(queued(ended.ledger).unwrap_or_default()),
                 unaccounted_ms = millis(ended.ledger.unaccounted(until)),
                 cause = ended.ending.map(|ending| ending.cause.as_str()),
                 stage = ended.ending.map(|ending| ending.stage.as_str()),
                 answered = ended.answered.map(|reason| reason.as_str()),
                 spent = %Boundaries { ledger: ended.ledger, deadline: ended.deadline, until },
-                trace_id = trace::trace_of(ended.slot),
+                trace_id = trace::trace_of(ended.nearest_slot),
                 "{}",
                 Headline(ended)
             )
@@ -112,6 +112,7 @@ fn refused(refusal: &Refusal) {
         route = refusal.route.as_ref().map(|route| route.as_str()),
         remaining_ms = millis(refusal.remaining),
         answered = refusal.reason.as_str(),
+        trace_id = trace::trace_of(&refusal.slot),
         "{}",
         Event::Refused(refusal)
     );

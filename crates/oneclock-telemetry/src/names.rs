@@ -71,8 +71,31 @@ metrics! {
         "Early ends as each layer saw them: handler, service, database, queue. A layer below that sees far fewer than the \
          handler is not told.";
     LATE = Counter "late_answers_total" ["operation", "route"]
-        "Results that were complete at or after their deadline and were delivered all the same: answers, and those of calls and \
-         parts.";
+        "Answers to requests that were complete at or after their deadline and were delivered all the same.";
+
+    // Waiting for a place, where there are only so many.
+    NOT_ADMITTED = Counter "not_admitted_total" ["operation", "route", "why", "stage"]
+        "Requests that got no place and never started, by why: expired, doomed, full, optional; refused at arrival, or in the queue.";
+    WOULD_REFUSE = Counter "would_refuse_total" ["operation", "route", "why"]
+        "Requests that started although they would have been refused, since admission is in shadow, by why.";
+    QUEUE_WAIT = Histogram "queue_wait_seconds" ["operation", "route"]
+        "How long those operations waited in queues that waited at all, those that were refused there included.";
+    PLACES = Gauge "places" ["admission"]
+        "How many places there are: what was said, or what was found so far.";
+    PLACES_TAKEN = Gauge "places_taken" ["admission"]
+        "How many places are taken.";
+    WAITING = Gauge "waiting" ["admission"]
+        "How many requests wait for a place.";
+    STANDING = Gauge "queue_standing" ["admission"]
+        "Whether more comes than goes, so that the newest are served first: 1 or 0.";
+    HELD = Gauge "place_held_seconds" ["admission"]
+        "For how long a place is held, of late, on average; 0 while that is not known.";
+    NEEDED = Gauge "needed_seconds" ["admission", "class"]
+        "What work of this sort has to have left to be started, once it would have to wait; absent while too little is known.";
+    CUT_OFF = Gauge "estimate_cut_off_ratio" ["admission", "class"]
+        "The share of the measured work that was cut off before it was done, so that it would have needed more.";
+    ADMISSION_MODE = Gauge "admission_mode" ["admission", "mode"]
+        "What is in force: 1 for one of observe, shadow and enforce, 0 for the others.";
 
     // Calls to dependencies.
     CALLS = Counter "dependency_calls_total" ["dependency", "layer", "outcome"]
@@ -91,6 +114,16 @@ metrics! {
         "Failed calls that were not tried again because no attempt would have fitted into the time that was left.";
     GAVE_UP = Counter "gave_up_total" ["dependency", "why"]
         "Calls without success that were not tried again, by why.";
+    BREAKER_CHANGES = Counter "breaker_changes_total" ["destination", "change"]
+        "Changes of breakers: opened, half_open for each probe that is let through, closed.";
+    THROTTLED = Gauge "throttled_ratio" ["destination"]
+        "The share of the calls to it that the throttle holds back now, from 0 to 1.";
+    BREAKER_OPEN = Gauge "breaker_open" ["destination"]
+        "Whether its breaker is not closed, so that at most a probe gets through: 1 or 0; 0 where it has none.";
+
+    // The process.
+    READY = Gauge "ready" []
+        "Whether this process says that it is ready for work, as its readiness probe would: 1 or 0.";
 
     // Work for nobody.
     ZOMBIES = Gauge "zombie_work" ["layer"]
@@ -108,8 +141,8 @@ metrics! {
 }
 
 /// Labels whose values are names that code makes up: past a metric's limit they become [`OVERFLOW`]. All others have the
-/// few values of an enum.
-pub const UNBOUNDED: &[&str] = &["operation", "route", "dependency"];
+/// few values of an enum, or are split by what was registered: each `admission` with at most 65 of `class`.
+pub const UNBOUNDED: &[&str] = &["operation", "route", "dependency", "destination"];
 
 /// The value of a label once a metric has as many names as it may.
 pub const OVERFLOW: &str = "overflow";

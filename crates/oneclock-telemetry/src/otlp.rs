@@ -31,6 +31,13 @@ const EXPORT: Duration = Duration::from_secs(10);
 
 /// Sends spans to a collector. Made by [`Otlp::to`].
 ///
+/// Batches that could not be sent are counted, and told by [`finish`](Self::finish). Two losses are not:
+///
+/// - **Spans that the SDK's queue has no room for**, which are dropped before there is a batch: the queue holds 2048 spans
+///   (`OTEL_BSP_MAX_QUEUE_SIZE`), and more than it can send may end at once. The SDK logs that, with its own crate's name.
+/// - **Partial success**: a collector that takes a batch, with a 200, may say in its answer that it rejected some of its spans.
+///   Its answer is not read for that. Ask the collector: it counts what it refuses.
+///
 /// ```no_run
 /// use oneclock_telemetry::otlp::Otlp;
 /// use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -70,6 +77,8 @@ pub enum OtlpError {
     NotHttp,
     /// It has a path: the exporter adds `/v1/traces` itself.
     HasPath,
+    /// It has a query or a fragment, which would swallow the path.
+    HasQuery,
     /// The share of traces to sample is none.
     NotAShare(f64),
     /// Its thread or its client could not be made, or the end was not reached in time.
@@ -146,6 +155,9 @@ impl OtlpBuilder {
         }
         if !(0.0..=1.0).contains(&self.sampled) {
             return Err(OtlpError::NotAShare(self.sampled));
+        }
+        if self.collector.contains(['?', '#']) {
+            return Err(OtlpError::HasQuery);
         }
         let collector = self.collector.trim_end_matches('/');
         if collector.trim_start_matches("http://").contains('/') {
@@ -241,6 +253,10 @@ impl fmt::Display for OtlpError {
             Self::HasPath => f.write_str(
                 "the collector's address has a path; write it without one, such as http://127.0.0.1:4318: `/v1/traces` is added",
             ),
+            Self::HasQuery => f.write_str(
+                "the collector's address has a query or a fragment; write it without one, such as http://127.0.0.1:4318: \
+                 `/v1/traces` is added behind it",
+            ),
             Self::NotAShare(share) => write!(f, "sampled({share}): the share of traces is a number from 0 to 1"),
             Self::Failed(_) => f.write_str("the exporter could not be made, or could not send everything"),
         }
@@ -251,7 +267,7 @@ impl std::error::Error for OtlpError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Failed(source) => Some(&**source),
-            Self::NotHttp | Self::HasPath | Self::NotAShare(_) => None,
+            Self::NotHttp | Self::HasPath | Self::HasQuery | Self::NotAShare(_) => None,
         }
     }
 }

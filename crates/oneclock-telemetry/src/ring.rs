@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::logs::kind;
 use crate::trace;
-use crate::trace::span::{is_about_time, millis};
+use crate::trace::words::{is_about_time, millis};
 
 /// How many are kept unless said otherwise.
 pub const ROOM: usize = 64;
@@ -165,7 +165,7 @@ impl OutOfTime {
             answered: ended.answered,
             elapsed: ended.elapsed,
             ledger: ended.ledger.clone(),
-            trace: trace::trace_of(ended.slot),
+            trace: trace::trace_of(ended.nearest_slot),
         }
     }
 

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use oneclock::events::{CallBegan, Event, Fields, Observer, Slot};
+use oneclock::events::{AnswerHead, CallBegan, Event, Fields, Observer, RequestBegan, Slot, Target};
 
-/// Tells each event to each of its observers, in order. A call has one slot: the first that fills it keeps it.
+/// Tells each event to each of its observers, in order. A request and a call have one slot each: the first that fills it keeps it.
 ///
 /// ```
 /// use oneclock::events::Counting;
@@ -37,6 +37,17 @@ impl Several {
         self.0.push(observer);
         self
     }
+
+    fn first(&self, ask: impl Fn(&Arc<dyn Observer>) -> Slot) -> Slot {
+        let mut kept = Slot::default();
+        for observer in &self.0 {
+            let slot = ask(observer); // each hears of it
+            if kept.is_empty() {
+                kept = slot;
+            }
+        }
+        kept
+    }
 }
 
 impl Observer for Several {
@@ -46,20 +57,29 @@ impl Observer for Several {
         }
     }
 
+    fn request_began(&self, request: &RequestBegan<'_>) -> Slot {
+        self.first(|observer| observer.request_began(request))
+    }
+
     fn begun(&self, call: &CallBegan<'_>) -> Slot {
-        let mut kept = Slot::default();
-        for observer in &self.0 {
-            let slot = observer.begun(call);
-            if kept.is_empty() {
-                kept = slot;
-            }
-        }
-        kept
+        self.first(|observer| observer.begun(call))
     }
 
     fn carry(&self, slot: &Slot, fields: &mut dyn Fields) {
         for observer in &self.0 {
             observer.carry(slot, fields);
+        }
+    }
+
+    fn addressed(&self, slot: &Slot, target: &Target<'_>) {
+        for observer in &self.0 {
+            observer.addressed(slot, target);
+        }
+    }
+
+    fn answered(&self, slot: &Slot, answer: &AnswerHead<'_>) {
+        for observer in &self.0 {
+            observer.answered(slot, answer);
         }
     }
 }

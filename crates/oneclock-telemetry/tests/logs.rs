@@ -195,6 +195,29 @@ async fn a_request_that_ran_out_of_time_is_a_warning_with_what_was_left_at_each_
     assert_eq!(serde_json::Value::Object(one.clone()), want);
 }
 
+/// They have no span of their own, and serve the request that has.
+#[tokio::test(start_paused = true)]
+async fn what_outlives_a_request_and_what_is_refused_have_its_trace() {
+    let (kept, _guard) = Kept::down_to(Level::TRACE);
+    let ring = Ring::new();
+    let parent = ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
+    let outlives = || async {
+        let op = Operation::current().unwrap();
+        op.must_finish("charge", ms(5_000), async { Ok::<_, ()>(()) }).await.unwrap();
+        let mail = op.detach("mail", ms(50), "it may be slow");
+        tokio::spawn(async move { mail.run(std::future::pending::<()>()).await.unwrap_err() }).await.unwrap();
+        done()
+    };
+    assert_eq!(ask(&ring, &[parent], outlives).await, 200);
+    assert_eq!(ask(&ring, &[parent, ("x-remaining-ms", "0")], || async { done() }).await, 504);
+    let lines = kept.lines();
+    let said: Vec<_> = lines.iter().map(|(_, line)| (line["operation"].as_str(), line["trace_id"].as_str())).collect();
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    assert_eq!(said, [("charge", trace), ("mail", trace), ("order", trace), ("order", trace)]);
+    let recent = ring.recent();
+    assert_eq!((recent[0].operation.as_str(), recent[0].trace.as_deref()), ("mail", Some(trace)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn how_loud_a_line_is_follows_from_how_the_operation_ended() {
     let (kept, _guard) = Kept::down_to(Level::TRACE);

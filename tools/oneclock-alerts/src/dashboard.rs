@@ -1,10 +1,11 @@
 //! A dashboard for Grafana, of the same metrics as the rules.
 //!
 //! Decides the form: rows of panels on a grid, the variables, and that nothing in it names a data source. What is asked
-//! stands in `panels`. Every metric that is declared has its place there; a test says which one has not.
+//! stands in `panels` and `overload`. Every metric that is declared has its place there; a test says which one has not.
 
 use serde_json::{Value, json};
 
+mod overload;
 mod panels;
 
 pub use panels::Unit;

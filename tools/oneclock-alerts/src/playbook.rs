@@ -11,6 +11,7 @@ use crate::rules::Alert;
 
 mod pages;
 mod questions;
+mod shedding;
 
 /// An entry of the playbook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +31,10 @@ pub enum Entry {
     Breaker,
     /// Measuring the limits again.
     Calibration,
+    /// What happens is counted without its name.
+    Overflow,
+    /// Requests that are needed get no place.
+    Shedding,
 }
 
 /// What an entry says.
@@ -94,6 +99,8 @@ impl Entry {
         Self::RetriesOff,
         Self::Breaker,
         Self::Calibration,
+        Self::Overflow,
+        Self::Shedding,
     ];
 
     /// The word after `oneclock playbook`, and after `#` in a link.
@@ -106,6 +113,8 @@ impl Entry {
             Self::RetriesOff => "retries-off",
             Self::Breaker => "breaker",
             Self::Calibration => "calibration",
+            Self::Overflow => "overflow",
+            Self::Shedding => "shedding",
         }
     }
 
@@ -131,6 +140,8 @@ impl Entry {
             Self::RetriesOff => pages::retries_off(),
             Self::Breaker => pages::breaker(),
             Self::Calibration => pages::calibration(),
+            Self::Overflow => pages::overflow(),
+            Self::Shedding => shedding::page(),
         };
         page.name = self.name();
         let alerts = Alert::ALL.iter().filter(|alert| alert.playbook() == self);

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use oneclock_telemetry::names::{BUDGET_AT_ARRIVAL, MISSING};
 use serde::Deserialize;
 
+mod defaults;
 mod refused;
 mod values;
 
@@ -51,6 +52,10 @@ pub struct Policy {
     pub propagation: Propagation,
     /// Requests that come without a deadline.
     pub deadline_missing: DeadlineMissing,
+    /// Names that have no series of their own any more.
+    pub overflow: Overflow,
+    /// Requests that get no place although their callers need them.
+    pub shedding: Shedding,
     /// When limits should be measured again.
     pub calibration: Calibration,
     /// The share of requests that should be answered in time, and how fast the rest may be used up.
@@ -138,6 +143,33 @@ pub struct DeadlineMissing {
     /// Where callers never send one: browsers, webhooks, probes. Each is a set of labels; requests with all of them are left
     /// out, of the share and of the whole.
     pub edges: Vec<BTreeMap<Label, String>>,
+    /// Over what the share is taken.
+    pub window: Span,
+    /// How long it must hold.
+    #[serde(rename = "for")]
+    pub for_: Span,
+}
+
+/// What is counted without its name, because its metric has as many names as it may.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Overflow {
+    /// Whether it is told at all.
+    pub watched: bool,
+    /// Over what it must grow.
+    pub window: Span,
+    /// How long it must hold.
+    #[serde(rename = "for")]
+    pub for_: Span,
+}
+
+/// Requests that are refused a place because it is full, or because they would not be done in time, as a share of all of them.
+/// What is optional and makes room is not among them: that is what it is for.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Shedding {
+    /// Above this share it warns.
+    pub warn: Share,
     /// Over what the share is taken.
     pub window: Span,
     /// How long it must hold.
@@ -296,93 +328,3 @@ impl Objective {
 
 /// Labels that the rules put there or sum by.
 const OURS: &[&str] = &["operation", "route", "dependency", "layer", "instance", "le", "severity", "alertname"];
-
-// === Defaults ===
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            by: vec![Label::job()],
-            matching: BTreeMap::new(),
-            labels: BTreeMap::new(),
-            runbook_url: None,
-            minimum: 100,
-            usual: Usual::default(),
-            timeouts: Timeouts::default(),
-            zombies: Zombies::default(),
-            retries: Retries::default(),
-            propagation: Propagation::default(),
-            deadline_missing: DeadlineMissing::default(),
-            calibration: Calibration::default(),
-            objective: Objective::default(),
-        }
-    }
-}
-
-impl Default for Usual {
-    fn default() -> Self {
-        Self { over: Span::days(1) }
-    }
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self { warn: Share::percent(1.0), page: Share::percent(5.0), window: Span::minutes(5), for_: Span::minutes(5) }
-    }
-}
-
-impl Default for Zombies {
-    fn default() -> Self {
-        // What the pools of our adapters have unless they are told otherwise.
-        let pools = BTreeMap::from([(Layer::Statement, 10), (Layer::Blocking, 10)]);
-        Self { page: Share::percent(20.0), pools, minimum: 2, for_: Span::minutes(5) }
-    }
-}
-
-impl Default for Retries {
-    fn default() -> Self {
-        Self { amplification: Times::new(1.2), window: Span::minutes(5), for_: Span::minutes(5) }
-    }
-}
-
-impl Default for Propagation {
-    fn default() -> Self {
-        Self {
-            seen: Share::percent(10.0),
-            unmetered: true,
-            minimum: 20,
-            window: Span::minutes(15),
-            for_: Span::minutes(5),
-        }
-    }
-}
-
-impl Default for DeadlineMissing {
-    fn default() -> Self {
-        Self {
-            watched: true,
-            warn: Share::percent(50.0),
-            edges: Vec::new(),
-            window: Span::minutes(15),
-            for_: Span::minutes(5),
-        }
-    }
-}
-
-impl Default for Calibration {
-    fn default() -> Self {
-        Self { due: Share::percent(0.5), minimum: 299, window: Span::days(1), for_: Span::hours(1) }
-    }
-}
-
-impl Default for Objective {
-    /// The windows that Sloth and the site reliability workbook use.
-    fn default() -> Self {
-        let burn = |times, short, long| Burn { times: Times::new(times), short, long };
-        Self {
-            in_time: Share::percent(99.5),
-            page: vec![burn(14.4, Span::minutes(5), Span::hours(1)), burn(6.0, Span::minutes(30), Span::hours(6))],
-            ticket: vec![burn(3.0, Span::hours(2), Span::days(1)), burn(1.0, Span::hours(6), Span::days(3))],
-        }
-    }
-}

@@ -231,6 +231,27 @@ fn cases<'a>(policy: &'a Policy, healthy: &World<'a>) -> Vec<(&'static str, Worl
         world.missing = 1.0;
         world.sparse();
     });
+    if policy.overflow.watched {
+        case("what happens is counted without its name", &|world| world.unnamed = Some(1.0));
+    }
+    case("some was counted without its name, and no more is", &|world| world.unnamed = Some(0.0));
+
+    case("more than some requests are refused as they arrive", &|world| world.shed_at_arrival = world.shed_above());
+    case("more than some requests are dropped from the queue", &|world| {
+        world.shed_in_queue = (policy.shedding.warn.fraction() * 1.37).min(0.95);
+    });
+    case("some are refused as they arrive, and hardly any that is needed", &|world| {
+        (world.shed_at_arrival, world.shed_required) = (world.shed_above(), 0.1);
+    });
+    case("many are refused as they arrive, and no more of them than is allowed", &|world| {
+        let share = policy.shedding.warn.fraction() * 0.99; // of all: of those that are accepted it would be too many
+        (world.shed_at_arrival, world.shed_required) = (share / (1.0 - share), 1.0);
+    });
+    case("everything that comes is refused, and next to nothing comes", &|world| {
+        world.shed_at_arrival = 1.0;
+        world.sparse();
+    });
+
     let edges = policy.deadline_missing.edges.iter();
     for edge in edges.filter(|edge| !healthy.is_at(edge)) {
         case("an edge whose callers never send a deadline", &|world| world.edge = Some(edge));

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use oneclock_alerts::{Dashboard, Entry, Policy, Rules};
-use oneclock_telemetry::names::{Kind, METRICS, Metric};
+use oneclock_telemetry::names::{Kind, METRICS, Metric, OVERFLOW, UNBOUNDED};
 use serde_json::Value;
 
 /// Longer than it takes on a busy machine.
@@ -32,14 +32,20 @@ fn value_of(label: &str, metric: &Metric) -> &'static str {
     match label {
         "operation" => "order",
         "route" => "/orders",
-        "dependency" => "stock",
+        "dependency" | "destination" => "stock",
         "bound" => "caller",
+        "stage" if metric.name.contains("not_admitted") => "arrival",
         "stage" => "pool",
         "cause" => "deadline",
         "reason" => "deadline",
         "outcome" => "applied",
         "kind" => "retry",
-        "why" => "switched_off",
+        "why" if metric.name.contains("gave_up") => "switched_off",
+        "why" => "doomed",
+        "admission" => "orders-database",
+        "class" => "/orders",
+        "mode" => "enforce",
+        "change" => "opened",
         "layer" if metric.name.contains("cancellations") => "handler",
         "layer" if metric.name.contains("call") => "database",
         "layer" => "statement",
@@ -68,6 +74,11 @@ fn exposition(n: u64) -> String {
             let _ = writeln!(out, "{name}_sum{{{labels}}} {n}\n{name}_count{{{labels}}} {n}");
         } else {
             let _ = writeln!(out, "{name}{{{labels}}} {value}");
+            if metric.kind == Kind::Counter && metric.labels.iter().any(|label| UNBOUNDED.contains(label)) {
+                let value_of = |label| if UNBOUNDED.contains(&label) { OVERFLOW } else { value_of(label, metric) };
+                let labels = metric.labels.iter().map(|label| format!("{label}={:?}", value_of(*label)));
+                let _ = writeln!(out, "{name}{{{}}} {value}", labels.collect::<Vec<_>>().join(","));
+            }
         }
     }
     out

@@ -68,7 +68,8 @@ fn other_policies_hold_as_well() {
     with(&format!("by: []\n{EDGES}"));
     with("objective: { in_time: 99.9%, page: [{ times: 10, short: 5m, long: 2h }], ticket: [] }\n");
     passes(
-        "propagation: { unmetered: false, window: 5m }\ncalibration: { for: 5m }\ndeadline_missing: { watched: false }\n",
+        "propagation: { unmetered: false, window: 5m }\ncalibration: { for: 5m }\ndeadline_missing: { watched: false }\n\
+         overflow: { watched: false }\n",
     );
     with("zombies: { page: 50%, pools: { must_finish: 4 }, minimum: 1 }\nretries: { amplification: 2 }\n");
 }
@@ -101,6 +102,8 @@ fn windows_may_be_seconds() {
          retries: { window: 2s, for: 1s }\n\
          propagation: { window: 4s, for: 1s, minimum: 5 }\n\
          deadline_missing: { window: 4s, for: 1s }\n\
+         overflow: { window: 4s, for: 1s }\n\
+         shedding: { window: 2s, for: 1s }\n\
          calibration: { window: 30s, for: 2s, minimum: 100 }\n\
          objective:\n\
          \x20 page: [{ times: 14.4, short: 2s, long: 6s }, { times: 6, short: 4s, long: 12s }]\n\
@@ -124,6 +127,7 @@ fn a_mistake_in_the_rules_is_found() {
     let webhook = "\n        unless rate(oneclock_deadline_missing_total{job=\"shop\",operation=\"webhook\"}[15m])";
     let arrivals_there =
         "\n        unless rate(oneclock_budget_at_arrival_seconds_count{job=\"shop\",operation=\"webhook\"}[15m])";
+    let or_none = " or 0 * sum by (job, operation) (rate(oneclock_budget_at_arrival_seconds_count[5m]))";
     let mistakes: &[(&str, &str, &str)] = &[
         (short, forgiven, "oneclock:ran_out:rate5m"),
         ("timeouts above page", forgiven, of_callers),
@@ -168,6 +172,22 @@ fn a_mistake_in_the_rules_is_found() {
         (no_budget, ">= 100 / 900", "> 0"),
         (edge, webhook, ""),
         (beside, arrivals_there, ""),
+        ("what happens is counted without its name", "{operation=\"overflow\"}", "{operation=\"other\"}"),
+        ("some was counted without its name, and no more is", "\n      ) > 0\n", "\n      ) >= 0\n"),
+        ("more than some requests are refused as they arrive", "\n      > 0.05\n", "\n      > 0.5\n"),
+        ("more than some requests are dropped from the queue", "{why=~\"doomed|full\"}", "{why=\"full\"}"),
+        ("more than some requests are dropped from the queue", or_none, ""),
+        ("some are refused as they arrive, and hardly any that is needed", "{why=~\"doomed|full\"}", ""),
+        (
+            "many are refused as they arrive, and no more of them than is allowed",
+            "+ (sum by (job, operation) (rate(oneclock_not_admitted_total",
+            "+ 0 * (sum by (job, operation) (rate(oneclock_not_admitted_total",
+        ),
+        (
+            "everything that comes is refused, and next to nothing comes",
+            "\n        >= 100 / 300\n      )\n      > 0.05",
+            "\n        >= 0\n      )\n      > 0.05",
+        ),
     ];
     for (case, right, wrong) in mistakes {
         let policy = format!("{SHORT}{}", if [edge, beside].contains(case) { EDGES } else { "" });

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use metrics::{Counter, Histogram};
-use oneclock::events::{Arrived, Called, Event, Observer, OperationEnded, Refusal};
+use oneclock::events::{Arrived, Called, Event, Late, Observer, OperationEnded, Refusal};
 use oneclock::operation::Kind;
 use oneclock_core::retry::Stop;
 use oneclock_core::{BoundBy, Cause, Ending, Name, Reason, Stage};
@@ -15,6 +15,7 @@ use super::Metrics;
 use super::family::{Family, Labels, Seconds};
 use super::sink::Sink;
 use crate::names;
+use crate::trace::words::queued;
 
 macro_rules! families {
     ($($field:ident: $handle:ident = $metric:ident,)*) => {
@@ -45,6 +46,9 @@ families! {
     cancelled: Counter = CANCELLED,
     cancellations: Counter = CANCELLATIONS,
     late: Counter = LATE,
+    not_admitted: Counter = NOT_ADMITTED,
+    would_refuse: Counter = WOULD_REFUSE,
+    queue_wait: Histogram = QUEUE_WAIT,
     calls: Counter = CALLS,
     call_seconds: Histogram = CALL_SECONDS,
     remaining: Histogram = REMAINING_AT_CALL,
@@ -53,6 +57,7 @@ families! {
     retries: Counter = RETRIES,
     retry_skipped: Counter = RETRY_SKIPPED,
     gave_up: Counter = GAVE_UP,
+    breaker: Counter = BREAKER_CHANGES,
     ran_on: Counter = RAN_ON,
     ran_on_seconds: Seconds = RAN_ON_SECONDS,
     detached: Counter = DETACHED,
@@ -69,6 +74,9 @@ impl Observer for Metrics {
         match *event {
             Event::Arrived(arrived) => to.arrived(sink, arrived),
             Event::Refused(refusal) => to.refused(sink, refusal),
+            Event::WouldRefuse { operation, route, refusal } => {
+                to.would_refuse.count(sink, of(operation, route), [refusal.why.as_str()]);
+            }
             Event::Ended(ended) => to.ended(sink, ended),
             Event::Called(called) => to.called(sink, called),
             Event::NotCalled { call, reason, .. } => {
@@ -76,7 +84,10 @@ impl Observer for Metrics {
             }
             Event::TriedAgain { call, because, .. } => to.retries.count(sink, [call.as_str()], [because.as_str()]),
             Event::GaveUp { call, why, .. } => to.gave_up(sink, call, why),
-            Event::Late { operation, route, .. } => to.late.count(sink, of(operation, route), []),
+            Event::Breaker { destination, change } => {
+                to.breaker.count(sink, [destination.as_str()], [change.as_str()]);
+            }
+            Event::Late { operation, route, result: Late::Answer, .. } => to.late.count(sink, of(operation, route), []),
             Event::RanOn { operation, because, for_, .. } => {
                 to.ran_on.count(sink, [operation.as_str()], [because.as_str()]);
                 let labels = Labels::of([operation.as_str()], [because.as_str()]);
@@ -116,6 +127,9 @@ impl Families {
         if is_too_late(refusal.reason) {
             self.expired.count(sink, who, [Stage::Arrival.as_str()]);
         }
+        if let Some(admission) = &refusal.admission {
+            self.not_admitted.count(sink, who, [admission.why.as_str(), Stage::Arrival.as_str()]);
+        }
         if refusal.reason == Reason::Malformed {
             self.malformed.count(sink, who, []);
         }
@@ -134,6 +148,12 @@ impl Families {
         // How long a stream lasted is no latency, and its request's establishment has its own.
         if ended.kind != Kind::Stream {
             self.operation_seconds.sample(sink, who, [cause], ended.elapsed);
+            if let Some(waited) = queued(ended.ledger) {
+                self.queue_wait.sample(sink, who, [], waited);
+            }
+        }
+        if let Some(why) = ended.not_admitted() {
+            self.not_admitted.count(sink, who, [why.as_str(), Stage::Queue.as_str()]);
         }
         if let Some(reason) = ended.answered {
             self.answered.count(sink, who, [reason.as_str()]);

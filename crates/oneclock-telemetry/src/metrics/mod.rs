@@ -3,24 +3,29 @@
 //! Decides nothing about what happened; `count` decides what is counted where, `family` how many names there may be,
 //! `builder` where buckets have their edges. The text that Prometheus reads is the exporter's.
 
+mod admissions;
 mod builder;
 mod count;
 mod family;
+mod healths;
 mod sink;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use metrics::Gauge;
 use metrics_exporter_prometheus::PrometheusHandle;
 use oneclock::events::RanOn;
+use oneclock::{Admission, Health};
 
+use admissions::Admissions;
 pub use builder::{DEFAULT_NAMES, MOST_TIMEOUTS, MetricsBuilder, MetricsError, STANDARD_EDGES};
 use count::Families;
 use family::Handle;
+use healths::Healths;
 use sink::Sink;
 
-use crate::names;
+use crate::{Readiness, names};
 
 /// An observer that counts. Cheap to clone; all clones write to the same series.
 ///
@@ -50,6 +55,9 @@ struct Inner {
     sink: Sink,
     families: Families,
     zombies: [(RanOn, Gauge); 3],
+    ready: OnceLock<(Readiness, Gauge)>,
+    admissions: Admissions,
+    healths: Healths,
 }
 
 /// What Prometheus reads: the classic text of everything that [`Metrics`] has counted. Cheap to clone.
@@ -85,7 +93,65 @@ impl Metrics {
                 metrics::Key::from_parts(names::ZOMBIES.name, vec![metrics::Label::new("layer", because.as_str())]);
             (because, sink.with(|recorder| Gauge::register(recorder, &key)))
         });
-        Self(Arc::new(Inner { sink, families: Families::new(names), zombies }))
+        let (families, ready) = (Families::new(names), OnceLock::new());
+        let (admissions, healths) = (Admissions::default(), Healths::default());
+        Self(Arc::new(Inner { sink, families, zombies, ready, admissions, healths }))
+    }
+
+    /// Tells whether the process is ready, too, in [`READY`](names::READY): without this there is no such series. The first
+    /// readiness stays.
+    ///
+    /// ```
+    /// use oneclock::Shutdown;
+    /// use oneclock_telemetry::{Metrics, Readiness};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (metrics, scrape) = Metrics::builder().build()?;
+    /// let readiness = Readiness::builder().without_stack().start(&Shutdown::new())?;
+    /// metrics.tell_readiness(&readiness);
+    /// assert!(scrape.render().contains("oneclock_ready 1"));
+    /// # Ok(()) }
+    /// ```
+    pub fn tell_readiness(&self, readiness: &Readiness) {
+        let gauge = || {
+            let key = metrics::Key::from_static_name(names::READY.name);
+            self.0.sink.with(|recorder| Gauge::register(recorder, &key))
+        };
+        self.0.ready.get_or_init(|| (readiness.clone(), gauge()));
+    }
+
+    /// Tells of the places of this admission, too: how many there are and are taken, who waits, what work is thought to need, and
+    /// what is in force. Its name is the label; of two with one name the later one is told of.
+    ///
+    /// ```
+    /// use oneclock::Admission;
+    /// use oneclock_core::admission::Settings;
+    /// use oneclock_telemetry::Metrics;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (metrics, scrape) = Metrics::builder().build()?;
+    /// let connections = Admission::to("orders-database", Settings::fixed(8))?;
+    /// metrics.watch_admission(&connections);
+    /// assert!(scrape.render().contains(r#"oneclock_places{admission="orders-database"} 8"#));
+    /// # Ok(()) }
+    /// ```
+    pub fn watch_admission(&self, admission: &Admission) {
+        self.0.admissions.watch(&self.0.sink, admission);
+    }
+
+    /// Tells of the health of this destination, too: which share of its calls is held back, and whether its breaker lets any
+    /// through. Its name is the label; of two with one name the later one is told of.
+    ///
+    /// ```
+    /// use oneclock::Health;
+    /// use oneclock_telemetry::Metrics;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (metrics, scrape) = Metrics::builder().build()?;
+    /// let inventory = Health::of("inventory").build(); // of a client: `client.destination().health()`
+    /// metrics.watch_health(&inventory);
+    /// assert!(scrape.render().contains(r#"oneclock_throttled_ratio{destination="inventory"} 0"#));
+    /// # Ok(()) }
+    /// ```
+    pub fn watch_health(&self, health: &Health) {
+        self.0.healths.watch(&self.0.sink, health);
     }
 
     /// Sets the gauges to what is true now. [`Scrape::render`] does it; with the recorder of the process, whoever renders
@@ -101,6 +167,11 @@ impl Metrics {
             };
             gauge.set(u32::try_from(running).unwrap_or(u32::MAX));
         }
+        if let Some((readiness, gauge)) = self.0.ready.get() {
+            gauge.set(if readiness.now().ready { 1.0 } else { 0.0 });
+        }
+        self.0.admissions.refresh(&self.0.sink);
+        self.0.healths.refresh();
     }
 }
 

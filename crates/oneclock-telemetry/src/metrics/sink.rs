@@ -49,6 +49,9 @@ impl Sink {
                 let (name, help) = (metric.name.into(), metric.help.into());
                 match metric.kind {
                     Kind::Counter => recorder.describe_counter(name, Some(Unit::Count), help),
+                    Kind::Gauge if metric.name.ends_with("_seconds") => {
+                        recorder.describe_gauge(name, Some(Unit::Seconds), help);
+                    }
                     Kind::Gauge => recorder.describe_gauge(name, Some(Unit::Count), help),
                     Kind::Histogram => recorder.describe_histogram(name, Some(Unit::Seconds), help),
                 }

@@ -15,12 +15,19 @@ pub const KEEP: &str = "oneclock.keep";
 /// One where the span must not be lost to sampling, as OpenTracing spells it, which several backends still read.
 pub const SAMPLING_PRIORITY: &str = "sampling.priority";
 
+/// The reason of the contract's that the answer gave.
+pub const REASON: &str = "oneclock.reason";
+
 /// The method of the request; `_OTHER` for what is no method of HTTP's.
 pub const HTTP_METHOD: &str = "http.request.method";
 /// What the request was matched to.
 pub const HTTP_ROUTE: &str = "http.route";
 /// The status of the answer, if there was one.
 pub const HTTP_STATUS: &str = "http.response.status_code";
+/// The host that a call goes to.
+pub const SERVER_ADDRESS: &str = "server.address";
+/// The port there.
+pub const SERVER_PORT: &str = "server.port";
 /// The how-manieth further attempt it is; absent on the first.
 pub const HTTP_RESEND_COUNT: &str = "http.request.resend_count";
 /// `grpc`, for requests that are calls of it.

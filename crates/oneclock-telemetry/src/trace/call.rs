@@ -1,17 +1,22 @@
 //! What the span of a call says: what it was given, how it came out, and what of it goes to the far side.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use oneclock::clock;
-use oneclock::events::{CallBegan, Called, Fields};
+use oneclock::events::{AnswerHead, CallBegan, Called, Fields, Target};
 use oneclock_core::{Cause, Deadline, Outcome};
+use oneclock_http::grpc;
 use tracing::Span;
 use tracing::field::{Empty, display};
 
 use super::TARGET;
 use super::attributes as a;
 use super::context::{self, Incoming};
-use super::span::{OperationSpan, around, is_error, millis, record_ending, record_error, record_keep};
+use super::span::{OperationSpan, around};
+use super::words::{
+    NO_CODE, is_error, method_of, millis, name_of_code, of_grpc, record_ending, record_error, record_keep,
+};
 
 /// Beside a call.
 #[derive(Debug)]
@@ -20,6 +25,9 @@ pub(super) struct CallSpan {
     within: Span, // whose context goes out if nobody records the call's own span
     incoming: Option<Arc<Incoming>>,
     deadline: Deadline,
+    status: AtomicU16, // of HTTP, as its answer has it; 0: none came
+    rpc: AtomicBool,   // whether that is an answer of gRPC
+    code: AtomicU16,   // of gRPC; NO_CODE: not known
 }
 
 // === CallSpan ===
@@ -52,6 +60,12 @@ impl CallSpan {
                     { a::BELOW } = Empty,
                     { a::KEEP } = Empty,
                     { a::SAMPLING_PRIORITY } = Empty,
+                    { a::HTTP_METHOD } = Empty,
+                    { a::HTTP_STATUS } = Empty,
+                    { a::SERVER_ADDRESS } = Empty,
+                    { a::SERVER_PORT } = Empty,
+                    { a::RPC_SYSTEM } = Empty,
+                    { a::RPC_STATUS } = Empty,
                     { a::ERROR_TYPE } = Empty,
                 )
             };
@@ -64,7 +78,31 @@ impl CallSpan {
             span.record(a::HTTP_RESEND_COUNT, attempt - 1);
         }
         let incoming = above.and_then(OperationSpan::incoming);
-        Self { span, within: around.unwrap_or_else(Span::current), incoming, deadline: call.budget.deadline }
+        let (within, deadline) = (around.unwrap_or_else(Span::current), call.budget.deadline);
+        let (status, rpc, code) = (AtomicU16::new(0), AtomicBool::new(false), AtomicU16::new(NO_CODE));
+        Self { span, within, incoming, deadline, status, rpc, code }
+    }
+
+    /// What it asks over HTTP.
+    pub(super) fn addressed(&self, target: &Target<'_>) {
+        self.span.record(a::HTTP_METHOD, method_of(target.method));
+        if let Some(host) = target.host {
+            self.span.record(a::SERVER_ADDRESS, host);
+        }
+        if let Some(port) = target.port {
+            self.span.record(a::SERVER_PORT, i64::from(port));
+        }
+    }
+
+    /// Its answer came with this head.
+    pub(super) fn answered(&self, answer: &AnswerHead<'_>) {
+        if self.span.is_disabled() {
+            return;
+        }
+        self.status.store(answer.status, Ordering::Relaxed);
+        let said = of_grpc(answer.fields);
+        self.rpc.store(grpc::is_grpc(&said), Ordering::Relaxed);
+        self.code.store(grpc::status(&said).map_or(NO_CODE, u16::from), Ordering::Relaxed);
     }
 
     pub(super) fn carry(&self, fields: &mut dyn Fields) {
@@ -83,6 +121,7 @@ impl CallSpan {
             span.record(a::BELOW, display(below));
         }
         record_ending(span, called.ending);
+        let failed = self.record_status(called);
         match called.ending {
             Some(ending) => {
                 if ending.cause == Cause::Deadline {
@@ -92,8 +131,34 @@ impl CallSpan {
                     record_error(span, ending.reason().as_str(), Some(&ending));
                 }
             }
-            None if called.outcome != Outcome::Applied => record_error(span, called.outcome.as_str(), None),
-            None => {}
+            None => match failed {
+                Some(status) => record_error(span, &status, None),
+                None if called.outcome != Outcome::Applied => record_error(span, called.outcome.as_str(), None),
+                None => {}
+            },
         }
+    }
+
+    /// The status of its answer; returned if, to a client, that is one of a failure.
+    fn record_status(&self, called: &Called) -> Option<String> {
+        let (span, status) = (&self.span, self.status.load(Ordering::Relaxed));
+        if self.rpc.load(Ordering::Relaxed) {
+            span.record(a::RPC_SYSTEM, "grpc");
+            let code = match self.code.load(Ordering::Relaxed) {
+                // It stood in the trailers: of what ended there only the one that went well has had its effect.
+                NO_CODE if called.ending.is_none() && called.outcome == Outcome::Applied => 0,
+                code => code,
+            };
+            if let Some(name) = name_of_code(code) {
+                span.record(a::RPC_STATUS, name);
+            }
+            if code != NO_CODE {
+                return (code != 0).then(|| name_of_code(code).unwrap_or("_OTHER").to_owned());
+            }
+        }
+        if status != 0 && !(status == 200 && self.rpc.load(Ordering::Relaxed)) {
+            span.record(a::HTTP_STATUS, i64::from(status));
+        }
+        (status >= 400).then(|| status.to_string())
     }
 }

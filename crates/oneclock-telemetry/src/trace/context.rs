@@ -3,8 +3,7 @@
 //! Decides what of it is well formed, and which one a call takes along: that of its own span, else what arrived, untouched, and
 //! never in place of another trace that the application itself had begun.
 
-use http::HeaderMap;
-use oneclock::events::Fields;
+use oneclock::events::{Fields, Head};
 use tracing::Span;
 
 pub(super) const TRACEPARENT: &str = "traceparent";
@@ -24,12 +23,11 @@ pub(super) struct Incoming {
 impl Incoming {
     /// `None` if there is none, if there are several, or if it is malformed: then the trace begins here. State that cannot be
     /// passed on is left behind.
-    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
-        let mut parents = headers.get_all(TRACEPARENT).iter();
-        let (Some(parent), None) = (parents.next(), parents.next()) else { return None };
-        let parent = parent.to_str().ok().filter(|parent| is_parent(parent))?.to_owned();
-        let states: Option<Vec<&str>> =
-            headers.get_all(TRACESTATE).iter().map(|state| state.to_str().ok().map(str::trim)).collect();
+    pub(super) fn of(fields: &dyn Head) -> Option<Self> {
+        let &[parent] = &*fields.all(TRACEPARENT) else { return None };
+        let parent = text(parent).filter(|parent| is_parent(parent))?.to_owned();
+        let states = fields.all(TRACESTATE);
+        let states: Option<Vec<&str>> = states.into_iter().map(|state| text(state).map(str::trim)).collect();
         let state = states.unwrap_or_default().into_iter().filter(|state| !state.is_empty()).collect::<Vec<_>>();
         let state = Some(state.join(",")).filter(|state| !state.is_empty() && state.len() <= LONGEST_STATE);
         Some(Self { parent, state })
@@ -39,6 +37,12 @@ impl Incoming {
     pub(super) fn trace(&self) -> &str {
         trace_of(&self.parent)
     }
+}
+
+/// The value of a field, if it is text of the visible kind.
+fn text(value: &[u8]) -> Option<&str> {
+    let is_text = value.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
+    std::str::from_utf8(value).ok().filter(|_| is_text)
 }
 
 /// Sets what a call of `span` takes along. Without a tracer `span` has no context, and what arrived goes on.
@@ -94,7 +98,7 @@ fn trace_of(parent: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
+    use http::{HeaderMap, HeaderValue};
 
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -115,12 +119,28 @@ mod tests {
         }
     }
 
+    struct Came(HeaderMap);
+
+    impl Head for Came {
+        fn get(&self, name: &str) -> Option<&str> {
+            self.0.get(name)?.to_str().ok()
+        }
+
+        fn all(&self, name: &str) -> Vec<&[u8]> {
+            self.0.get_all(name).iter().map(HeaderValue::as_bytes).collect()
+        }
+    }
+
     fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
             headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
         headers
+    }
+
+    fn came(fields: &[(&'static str, &str)]) -> Came {
+        Came(headers(fields))
     }
 
     #[test]
@@ -132,7 +152,7 @@ mod tests {
             "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what-the-future-brings",
         ] {
             let arrived = headers(&[(TRACEPARENT, parent), (TRACESTATE, "a=1"), (TRACESTATE, "b=2")]);
-            let incoming = Incoming::of(&arrived).unwrap();
+            let incoming = Incoming::of(&Came(arrived)).unwrap();
             assert_eq!(incoming.trace(), "0af7651916cd43dd8448eb211c80319c");
             let mut sent = Sent::default();
             write(&Span::none(), Some(&incoming), &mut sent);
@@ -156,17 +176,17 @@ mod tests {
             "00-0af7651916cd43dd8448eb211c8031é-b7ad6b7169203331-01",
             &format!("cc{}-{}", &PARENT[2..], "x".repeat(LONGEST_PARENT)),
         ] {
-            assert_eq!(Incoming::of(&headers(&[(TRACEPARENT, parent)])), None, "{parent}");
+            assert_eq!(Incoming::of(&came(&[(TRACEPARENT, parent)])), None, "{parent}");
         }
-        assert_eq!(Incoming::of(&headers(&[(TRACEPARENT, PARENT), (TRACEPARENT, PARENT)])), None, "two of them");
+        assert_eq!(Incoming::of(&came(&[(TRACEPARENT, PARENT), (TRACEPARENT, PARENT)])), None, "two of them");
         let long = "a=".to_owned() + &"x".repeat(LONGEST_STATE);
-        let incoming = Incoming::of(&headers(&[(TRACEPARENT, PARENT), (TRACESTATE, &long)])).unwrap();
+        let incoming = Incoming::of(&came(&[(TRACEPARENT, PARENT), (TRACESTATE, &long)])).unwrap();
         assert_eq!((incoming.parent.as_str(), incoming.state), (PARENT, None), "the trace goes on without its state");
     }
 
     #[test]
     fn a_trace_of_the_applications_own_stays() {
-        let incoming = Incoming::of(&headers(&[(TRACEPARENT, PARENT), (TRACESTATE, "a=1")])).unwrap();
+        let incoming = Incoming::of(&came(&[(TRACEPARENT, PARENT), (TRACESTATE, "a=1")])).unwrap();
         let own = "00-11111111111111111111111111111111-2222222222222222-01";
         let mut sent = Sent(headers(&[(TRACEPARENT, own), (TRACESTATE, "mine=1")]));
         write(&Span::none(), Some(&incoming), &mut sent);

@@ -1,7 +1,7 @@
-//! The layer that makes the span of a request.
+//! The layer in which the span of a request is the current one.
 //!
-//! Decides where the span is entered: while the handler and its body are polled, and while they are dropped. Its end is the
-//! operation's, which a handler that is dropped has too.
+//! Decides where the span is entered: while the handler and its body are polled, and while they are dropped. It makes none: the
+//! span begins where the request arrives, and its end is the operation's, which a handler that is dropped has too.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,7 +12,6 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use oneclock::Operation;
 use oneclock::events::Slot;
-use oneclock::operation::Kind;
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -21,8 +20,9 @@ use tracing::instrument::Instrumented;
 
 use super::span::OperationSpan;
 
-/// Makes a span for each request. Put it inside the ingress layer, where the request's operation is the current one, and let
-/// [`Spans`](super::Spans) observe, which closes it.
+/// Enters the span of each request, so that what the handler logs and begins belongs to it, and reads the status of gRPC in
+/// trailers. Put it inside the ingress layer, and let [`Spans`](super::Spans) observe, which makes the span when the request
+/// arrives, and closes it. Without this layer there are the same spans, in which nothing of the handler's own is recorded.
 ///
 /// In an axum router: `.layer(SpanLayer::new()).layer(policy.layer())`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,7 +49,6 @@ pin_project! {
         #[pin]
         body: Instrumented<Inner<A>>,
         slot: Slot,
-        streams: bool, // whether its stream's operation has the slot, too
     }
 }
 
@@ -101,19 +100,16 @@ where
     }
 }
 
-/// The span of this request, in its operation's slot. Empty where there is no operation, or its slot is another observer's.
+/// What stands beside the operation of this request. Empty where there is no operation, or nobody keeps anything.
 fn slot_of<B>(request: &Request<B>) -> Slot {
     let Some(operation) = Operation::current() else {
         if !MISPLACED.swap(true, Ordering::Relaxed) {
-            tracing::warn!("a SpanLayer outside of the ingress layer makes no spans: put it inside");
+            tracing::warn!("a SpanLayer outside of the ingress layer has no spans to enter: put it inside");
         }
         return Slot::default();
     };
-    if operation.slot().is_some() {
-        return Slot::default(); // an outer layer's span is the request's
-    }
-    operation.keep(Slot::of(OperationSpan::of_request(&operation, request)));
-    operation.slot().cloned().unwrap_or_default()
+    // Of several ingress layers the outermost has it.
+    operation.slot().or_else(|| request.extensions().get()).cloned().unwrap_or_default()
 }
 
 // === SpanFuture ===
@@ -129,10 +125,7 @@ where
         let span = this.handler.span().clone();
         let response = ready!(this.handler.poll(cx))?;
         let (head, body) = response.into_parts();
-        if let Some(kept) = this.slot.get::<OperationSpan>() {
-            kept.answered(&head);
-        }
-        let body = SpanBody { body: Inner { body }.instrument(span), slot: this.slot.clone(), streams: false };
+        let body = SpanBody { body: Inner { body }.instrument(span), slot: this.slot.clone() };
         Poll::Ready(Ok(Response::from_parts(head, body)))
     }
 }
@@ -152,12 +145,6 @@ impl<A: Body> Body for SpanBody<A> {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let this = self.project();
         let span = this.body.span().clone();
-        if !*this.streams
-            && let Some(operation) = Operation::current().filter(|operation| operation.kind() == Kind::Stream)
-        {
-            operation.keep(this.slot.clone()); // so that its end is told of too
-            *this.streams = true;
-        }
         let _entered = span.enter();
         let frame = ready!(this.body.inner_pin_mut().project().body.poll_frame(cx));
         if let Some(Ok(frame)) = &frame

@@ -1,8 +1,9 @@
 //! Spans: one for each request, one for each call that it makes, in one trace from hop to hop.
 //!
-//! Decides what a span says and when it is over. [`Spans`] is the observer: it makes a span for a call, sends its trace context
-//! with the call, and closes spans with what their events say. [`SpanLayer`] stands inside the ingress layer: it makes the span
-//! of a request and enters it while the handler and its body are polled.
+//! Decides what a span says and when it is over. [`Spans`] is the observer: it makes a span for a request when the ingress layer
+//! tells of it, and for a call, sends its trace context with the call, and closes spans with what their events say. So what was
+//! refused on arrival has a span, and what died before its service was ready. [`SpanLayer`] stands inside the ingress layer: it
+//! enters the span of a request while the handler and its body are polled, and reads the status of gRPC behind a body.
 //!
 //! Spans are `tracing`'s. With the feature `opentelemetry` and a `tracing-opentelemetry` layer they are OpenTelemetry's too,
 //! with the names and the status rules of its conventions: a caller that left is no error, neither here nor there. Without
@@ -31,6 +32,7 @@ mod layer;
 #[cfg(feature = "opentelemetry")]
 mod otel;
 pub(crate) mod span;
+pub(crate) mod words;
 
 pub mod attributes;
 
@@ -39,7 +41,7 @@ pub use keep::{KeepEnded, RecordAll};
 pub use layer::{SpanBody, SpanFuture, SpanLayer, SpanService};
 pub use span::span_of;
 
-use oneclock::events::{CallBegan, Event, Fields, Observer, Slot};
+use oneclock::events::{AnswerHead, CallBegan, Event, Fields, Observer, RequestBegan, Slot, Target};
 
 use call::CallSpan;
 use span::OperationSpan;
@@ -47,7 +49,8 @@ use span::OperationSpan;
 /// The target of the spans, for filters: at level `INFO`.
 pub const TARGET: &str = "oneclock";
 
-/// Makes a span for each call, sends its trace context with the call, and closes spans with what their events say.
+/// Makes a span for each request and for each call, sends its trace context with the call, and closes spans with what their
+/// events say.
 ///
 /// It needs nothing to be set up before: a span that nobody records costs next to nothing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,8 +86,17 @@ impl Observer for Spans {
                     span.over(called);
                 }
             }
+            Event::Refused(refusal) => {
+                if let Some(span) = refusal.slot.get::<OperationSpan>() {
+                    span.refused(refusal);
+                }
+            }
             _ => {}
         }
+    }
+
+    fn request_began(&self, request: &RequestBegan<'_>) -> Slot {
+        Slot::of(OperationSpan::of_request(request))
     }
 
     fn begun(&self, call: &CallBegan<'_>) -> Slot {
@@ -94,6 +106,20 @@ impl Observer for Spans {
     fn carry(&self, slot: &Slot, fields: &mut dyn Fields) {
         if let Some(span) = slot.get::<CallSpan>() {
             span.carry(fields);
+        }
+    }
+
+    fn addressed(&self, slot: &Slot, target: &Target<'_>) {
+        if let Some(span) = slot.get::<CallSpan>() {
+            span.addressed(target);
+        }
+    }
+
+    fn answered(&self, slot: &Slot, answer: &AnswerHead<'_>) {
+        if let Some(span) = slot.get::<CallSpan>() {
+            span.answered(answer);
+        } else if let Some(span) = slot.get::<OperationSpan>() {
+            span.answered(answer);
         }
     }
 }

@@ -1,16 +1,14 @@
-//! What a span says of its operation, at the beginning and at the end.
+//! The span of an operation: what it says at the beginning, of the answer, and at the end.
 //!
-//! Decides what is an error: what ran out of time or failed, as OpenTelemetry's conventions have it; never a caller that left,
-//! nor what its own code called off.
+//! Decides what of a request and of its end goes into it; how that is spelled, and what is an error, `words` decides.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::time::Duration;
 
-use http::{Method, Request};
-use oneclock::Operation;
-use oneclock::events::{OperationEnded, Slot};
-use oneclock_core::{Cause, Ending, Ledger, Reason, Stage};
+use http::HeaderMap;
+use oneclock::events::{AnswerHead, OperationEnded, Refusal, RequestBegan, Slot};
+use oneclock::{Operation, clock};
+use oneclock_core::{Bound, Budget, Cause, Ending, Reason};
 use oneclock_http::{Route, grpc};
 use tracing::Span;
 use tracing::field::{Empty, display};
@@ -18,6 +16,10 @@ use tracing::field::{Empty, display};
 use super::TARGET;
 use super::attributes as a;
 use super::context::Incoming;
+use super::words::{
+    NO_CODE, SERVER_ERRORS, is_about_time, is_error, is_label, method_of, millis, name_of_code, of_grpc, queued,
+    record_ending, record_error, record_keep,
+};
 
 /// What a request that may be a call of gRPC is called: as one, and if it is none.
 #[derive(Debug, Default)]
@@ -34,36 +36,10 @@ pub(super) struct OperationSpan {
     incoming: Option<Arc<Incoming>>,
     rpc: AtomicBool, // whether it is a call of gRPC: as it claims, until the answer says that it is none
     names: Names,
-    status: AtomicU16, // of HTTP, as the handler answered; 0: it has not
+    status: AtomicU16, // of HTTP, as the answer left; 0: none has
     code: AtomicU16,   // of gRPC; NO_CODE: not known
     over: AtomicBool,
 }
-
-const NO_CODE: u16 = u16::MAX;
-
-/// The names of gRPC's statuses, by their numbers.
-const CODES: [&str; 17] = [
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-];
-
-/// Which of them are a server's errors: UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS.
-const SERVER_ERRORS: [u16; 6] = [2, 4, 12, 13, 14, 15];
 
 /// The span of an operation that our own code began: enter it while its work runs, with `tracing`'s `Instrument`. It is
 /// closed by the operation's end, and its calls are its children. `None` if the operation has a span already.
@@ -85,7 +61,8 @@ pub fn span_of(operation: &Operation) -> Option<Span> {
         return None;
     }
     let around = around(operation);
-    let span = operation_span(operation, operation.name().as_str(), "internal", around.as_ref());
+    let begins = Begins::with(Some(operation.budget()), operation.attempt());
+    let span = operation_span(&begins, operation.name().as_str(), "internal", around.as_ref());
     let incoming = operation.nearest_slot().get::<OperationSpan>().and_then(OperationSpan::incoming);
     operation.keep(Slot::of(OperationSpan::new(span.clone(), incoming, false, Names::default())));
     Some(span)
@@ -100,26 +77,28 @@ impl OperationSpan {
     }
 
     /// Of a request, whose trace context decides the parent.
-    pub(super) fn of_request<B>(operation: &Operation, request: &Request<B>) -> Self {
-        let incoming = Incoming::of(request.headers()).map(Arc::new);
-        let route = operation.route().map(|route| route.as_str());
+    pub(super) fn of_request(request: &RequestBegan<'_>) -> Self {
+        let incoming = Incoming::of(request.fields).map(Arc::new);
+        let route = request.route.map(|route| route.as_str());
         // By what was matched, too: behind an ordinary route the content type is a claim, and the path is no method. What
         // matched nothing keeps its claim until its answer says otherwise.
-        let rpc = *request.method() == Method::POST
-            && grpc::is_grpc(request.headers())
-            && route.is_none_or(|route| may_be_a_method(route, request.uri().path()));
-        let method = request.uri().path().trim_start_matches('/');
+        let rpc = request.method == "POST"
+            && grpc::is_grpc(&of_grpc(request.fields))
+            && route.is_none_or(|route| may_be_a_method(route, request.path));
+        let method = request.path.trim_start_matches('/');
         let http = match route {
-            Some(route) => format!("{} {route}", method_of(request.method())),
-            None => method_of(request.method()).to_owned(),
+            Some(route) => format!("{} {route}", method_of(request.method)),
+            None => method_of(request.method).to_owned(),
         };
-        let name = if rpc && is_label(method) { method } else { &http };
-        let span = operation_span(operation, name, "server", None);
+        // Nobody but us answers what is refused: where nothing was matched, no service ever says that there is such a method.
+        let is_known = route.is_some() || request.budget.is_some();
+        let name = if rpc && is_known && is_label(method) { method } else { &http };
+        let span = operation_span(&Begins::with(request.budget, request.attempt), name, "server", None);
         #[cfg(feature = "opentelemetry")]
         if let Some(incoming) = &incoming {
             super::otel::adopt(&span, incoming);
         }
-        span.record(a::HTTP_METHOD, method_of(request.method()));
+        span.record(a::HTTP_METHOD, method_of(request.method));
         if let Some(route) = route {
             span.record(a::HTTP_ROUTE, route);
         }
@@ -147,24 +126,44 @@ impl OperationSpan {
         self.incoming.as_ref().map(|incoming| incoming.trace().to_owned())
     }
 
-    /// The handler answered with this head.
-    pub(super) fn answered(&self, head: &http::response::Parts) {
-        self.status.store(head.status.as_u16(), Ordering::Relaxed);
-        if self.is_rpc() && !grpc::is_grpc(&head.headers) {
+    /// An answer leaves with this head.
+    pub(super) fn answered(&self, answer: &AnswerHead<'_>) {
+        self.status.store(answer.status, Ordering::Relaxed);
+        if !self.is_rpc() {
+            return;
+        }
+        let said = of_grpc(answer.fields);
+        if !grpc::is_grpc(&said) {
             self.rpc.store(false, Ordering::Relaxed); // so its path was a caller's invention
             #[cfg(feature = "opentelemetry")]
             super::otel::rename(&self.span, &self.names.http);
         }
-        self.rpc_status(&head.headers);
+        self.rpc_status(&said);
     }
 
     /// Fields that may have the status of a call: the head, or the trailers.
-    pub(super) fn rpc_status(&self, fields: &http::HeaderMap) {
+    pub(super) fn rpc_status(&self, fields: &HeaderMap) {
         if self.is_rpc()
             && let Some(code) = grpc::status(fields)
         {
             self.code.store(code.into(), Ordering::Relaxed);
         }
+    }
+
+    /// It was refused on arrival, so that it is over as soon as it began.
+    pub(super) fn refused(&self, refusal: &Refusal) {
+        let span = &self.span;
+        if span.is_disabled() || self.over.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        span.record(a::REMAINING_AT_START, millis(refusal.remaining));
+        span.record(a::REMAINING_AT_END, millis(refusal.remaining));
+        self.record_status(Some(refusal.reason));
+        if is_about_time(refusal.reason) {
+            record_keep(span);
+        }
+        self.record_failure(Some(refusal.reason));
+        span.in_scope(|| ());
     }
 
     /// Its operation is over, or, after that, the stream behind its head.
@@ -179,7 +178,7 @@ impl OperationSpan {
         }
         let left = ended.deadline.remaining(ended.ledger.began() + ended.elapsed);
         span.record(a::REMAINING_AT_END, millis(left));
-        span.record(a::QUEUE_WAIT, millis(queued(ended.ledger)));
+        span.record(a::QUEUE_WAIT, millis(queued(ended.ledger).unwrap_or_default()));
         if !ended.ledger.entries().is_empty() {
             span.record(a::LEDGER, display(ended.ledger));
         }
@@ -221,6 +220,9 @@ impl OperationSpan {
     }
 
     fn record_status(&self, answered: Option<Reason>) {
+        if let Some(reason) = answered {
+            self.span.record(a::REASON, reason.as_str());
+        }
         if self.is_rpc() {
             self.span.record(a::RPC_SYSTEM, "grpc");
             self.span.record(a::RPC_METHOD, &*self.names.method);
@@ -229,8 +231,8 @@ impl OperationSpan {
                 (code, _) => code,
             };
             self.code.store(code, Ordering::Relaxed);
-            if let Some(name) = CODES.get(usize::from(code)) {
-                self.span.record(a::RPC_STATUS, *name);
+            if let Some(name) = name_of_code(code) {
+                self.span.record(a::RPC_STATUS, name);
             }
             // The 200 of every call says nothing; what is no call says it here.
             let status = self.status.load(Ordering::Relaxed);
@@ -254,7 +256,7 @@ impl OperationSpan {
         let (status, code) = (self.status.load(Ordering::Relaxed), self.code.load(Ordering::Relaxed));
         if self.is_rpc() && code != NO_CODE {
             if SERVER_ERRORS.contains(&code) {
-                let name = CODES.get(usize::from(code)).copied().unwrap_or("_OTHER");
+                let name = name_of_code(code).unwrap_or("_OTHER");
                 record_error(&self.span, answered.map_or(name, Reason::as_str), None);
             }
         } else if status >= 500 {
@@ -269,9 +271,22 @@ fn may_be_a_method(route: &str, path: &str) -> bool {
     !route.contains('{') || matches!(Route::matched(route, path), Route::Mounted { .. })
 }
 
-fn operation_span(operation: &Operation, name: &str, kind: &str, parent: Option<&Span>) -> Span {
-    let (remaining, bound) = (millis(operation.remaining()), operation.bound());
-    let attempt = i64::from(operation.attempt());
+/// What a span says of an operation when it begins. Of one that is refused nothing is known.
+struct Begins {
+    remaining: Option<f64>,
+    bound: Option<Bound>,
+    attempt: i64,
+}
+
+impl Begins {
+    fn with(budget: Option<Budget>, attempt: u32) -> Self {
+        let remaining = budget.map(|budget| millis(budget.deadline.remaining(clock::now())));
+        Self { remaining, bound: budget.map(|budget| budget.bound), attempt: i64::from(attempt) }
+    }
+}
+
+fn operation_span(begins: &Begins, name: &str, kind: &str, parent: Option<&Span>) -> Span {
+    let &Begins { remaining, bound, attempt } = begins;
     macro_rules! span {
         ($($parent:tt)*) => {
             tracing::info_span!(
@@ -283,12 +298,13 @@ fn operation_span(operation: &Operation, name: &str, kind: &str, parent: Option<
                 otel.status_description = Empty,
                 { a::REMAINING_AT_START } = remaining,
                 { a::REMAINING_AT_END } = Empty,
-                { a::LIMIT } = millis(bound.limit),
-                { a::BOUND } = bound.by.as_str(),
+                { a::LIMIT } = bound.map(|bound| millis(bound.limit)),
+                { a::BOUND } = bound.map(|bound| bound.by.as_str()),
                 { a::ATTEMPT } = attempt,
                 { a::QUEUE_WAIT } = Empty,
                 { a::CAUSE } = Empty,
                 { a::STAGE } = Empty,
+                { a::REASON } = Empty,
                 { a::LEDGER } = Empty,
                 { a::KEEP } = Empty,
                 { a::SAMPLING_PRIORITY } = Empty,
@@ -315,70 +331,4 @@ pub(super) fn around(operation: &Operation) -> Option<Span> {
         return None;
     }
     operation.nearest_slot().get::<OperationSpan>().map(|above| above.span.clone()).filter(|span| !span.is_disabled())
-}
-
-// === Attributes ===
-
-/// Milliseconds with three decimals, which is what the clock is good for.
-pub(crate) fn millis(span: Duration) -> f64 {
-    span.as_micros() as f64 / 1_000.0
-}
-
-/// How long it waited in queues.
-pub(crate) fn queued(ledger: &Ledger) -> Duration {
-    let queues = ledger.entries().iter().filter(|entry| entry.stage == Stage::Queue && entry.part_of.is_none());
-    queues.filter_map(|entry| Some(entry.ended?.since(entry.began))).sum()
-}
-
-/// Whether an answer with this reason was about time running out.
-pub(crate) fn is_about_time(reason: Reason) -> bool {
-    reason.http_status() == 504
-}
-
-pub(super) fn record_ending(span: &Span, ending: Option<Ending>) {
-    if let Some(ending) = ending {
-        span.record(a::CAUSE, ending.cause.as_str());
-        span.record(a::STAGE, ending.stage.as_str());
-    }
-}
-
-pub(super) fn record_keep(span: &Span) {
-    span.record(a::KEEP, true);
-    span.record(a::SAMPLING_PRIORITY, 1_i64);
-}
-
-pub(super) fn record_error(span: &Span, kind: &str, ending: Option<&Ending>) {
-    span.record("otel.status_code", "ERROR");
-    span.record(a::ERROR_TYPE, kind);
-    if let Some(ending) = ending {
-        span.record("otel.status_description", display(ending));
-    }
-}
-
-pub(super) fn is_error(cause: Cause) -> bool {
-    match cause {
-        Cause::Deadline | Cause::Shed | Cause::Shutdown => true,
-        _ => false, // nobody was failed: the caller left, or our own code wanted it no longer
-    }
-}
-
-fn method_of(method: &Method) -> &'static str {
-    match *method {
-        Method::GET => "GET",
-        Method::POST => "POST",
-        Method::PUT => "PUT",
-        Method::DELETE => "DELETE",
-        Method::HEAD => "HEAD",
-        Method::OPTIONS => "OPTIONS",
-        Method::CONNECT => "CONNECT",
-        Method::PATCH => "PATCH",
-        Method::TRACE => "TRACE",
-        _ => "_OTHER",
-    }
-}
-
-/// Whether the path of a remote procedure is short and plain enough for a name.
-fn is_label(path: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'/');
-    (1..=128).contains(&path.len()) && path.bytes().all(plain) && path.matches('/').count() == 1
 }

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod admission;
 mod bounds;
 mod calls;
 mod documents;
+mod health;
 mod operations;
 mod programs;
 mod race;

@@ -240,7 +240,33 @@ async fn late_panicked_and_keyed() {
         oneclock::events::Event::Keyed { route: &Name::literal("/orders"), what: oneclock::events::Keyed::Replayed };
     oneclock::events::Observer::on(&counted.metrics, &keyed);
     let seen = counted.seen();
-    assert_eq!(seen.of(&LATE, &["reconcile", "none"]), 1.0);
+    assert_eq!(seen.sum(&LATE), 0.0, "nobody was answered: only an event tells of it");
     assert_eq!(seen.of(&PANICKED, &["reconcile"]), 1.0);
     assert_eq!(seen.of(&KEYED, &["/orders", "replayed"]), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_answered_a_request_is_a_late_answer() {
+    let counted = Counted::new();
+    let given = Arc::new(tokio::sync::Notify::new());
+    let mut service = ingress(&counted).layer(handler({
+        let given = Arc::clone(&given);
+        move || {
+            let given = Arc::clone(&given);
+            async move {
+                given.notified().await;
+                let op = Operation::current().unwrap();
+                op.tell_if_late(op.deadline()); // as the driver of a call does
+                answer()
+            }
+        }
+    }));
+    let mut request = Box::pin(service.call(get(&[])));
+    assert!(poll_once(request.as_mut()).is_pending());
+    given.notify_one();
+    tokio::time::advance(ms(130)).await; // both are ready now
+    let Poll::Ready(Ok(answer)) = poll_once(request.as_mut()) else { panic!("it is there") };
+    assert_eq!(answer.status(), 200);
+    let seen = counted.seen();
+    assert_eq!((seen.of(&LATE, &["order", "/orders"]), seen.sum(&LATE)), (1.0, 1.0), "the step is none");
 }

@@ -9,13 +9,15 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
-use oneclock::Operation;
-use oneclock::events::{Downstream, Event, Keyed, Observer as _, RanOn, TriedAgain};
+use oneclock::events::{Downstream, Event, Keyed, Late, Observer as _, RanOn, Refusal, TriedAgain};
+use oneclock::{Admission, Health, Operation};
 use oneclock_axum::{Op, PolicyExt as _};
+use oneclock_core::admission::{self, Settings};
+use oneclock_core::breaker::Change;
 use oneclock_core::retry::Stop;
 use oneclock_core::{Cause, Name, Outcome, Policy, Reason, Trust};
-use oneclock_telemetry::Scrape;
 use oneclock_telemetry::names::METRICS;
+use oneclock_telemetry::{Readiness, Scrape};
 use oneclock_test::caller::{Caller, H1Outcome};
 use tokio::net::TcpListener;
 
@@ -69,6 +71,14 @@ async fn everything(counted: &Counted, addr: SocketAddr) {
     drop(call);
     let (order, stock): (Name, Name) = ("order".into(), "inventory".into());
     let (operation, call, work) = (&order, &stock, &stock);
+    let refusal = admission::Refusal {
+        why: admission::Why::Doomed,
+        remaining: ms(80),
+        needed: ms(90),
+        waited: ms(0),
+        wait: ms(30),
+        places: 1,
+    };
     for event in [
         Event::NotCalled { operation, call, reason: Reason::InsufficientBudget },
         Event::TriedAgain { operation, call, attempt: 2, because: TriedAgain::Retry },
@@ -78,17 +88,41 @@ async fn everything(counted: &Counted, addr: SocketAddr) {
             attempts: 1,
             why: Stop::OutOfTime { remaining: ms(3), wait: ms(9), min_useful: ms(5) },
         },
-        Event::Late { operation, route: None, by: ms(3) },
+        Event::Breaker { destination: call, change: Change::Opened },
+        Event::Late { operation, result: Late::Answer, route: None, by: ms(3) },
         Event::RanOn { operation, work, because: RanOn::Blocking, for_: ms(3_000) },
         Event::Detached { from: operation, operation: work, reason: "a test" },
         Event::Keyed { route: operation, what: Keyed::Ran },
+        Event::WouldRefuse { operation, route: None, refusal: &refusal },
+        Event::Refused(&Refusal::new(order.clone(), refusal.reason(), ms(80), None).by_admission(refusal)),
         Event::Panicked { operation, work },
     ] {
         counted.metrics.on(&event);
     }
+    let readiness = Readiness::builder().without_stack().start(&oneclock::Shutdown::new()).unwrap();
+    counted.metrics.tell_readiness(&readiness);
+    places(counted, &job).await;
     job.end(Cause::CalledOff);
     drop(job);
     drop(Operation::begin("nobody-looks", ms(1)));
+}
+
+/// Work before scarce places, so much of it that there is an estimate, and one that had to wait.
+async fn places(counted: &Counted, job: &Operation) {
+    let pool = Admission::to("pool", Settings::fixed(1)).unwrap();
+    counted.metrics.watch_admission(&pool);
+    counted.metrics.watch_health(&Health::of("inventory").build());
+    for _ in 0..100 {
+        let place = pool.enter_in(job, "monthly").await.unwrap();
+        tokio::task::yield_now().await;
+        drop(place);
+    }
+    let place = pool.enter_in(job, "monthly").await.unwrap();
+    let (next, ()) = tokio::join!(pool.enter_in(job, "monthly"), async {
+        tokio::task::yield_now().await;
+        drop(place);
+    });
+    drop(next.unwrap());
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use axum::http::{Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use oneclock::Shutdown;
 use oneclock_axum::PolicyExt as _;
-use oneclock_telemetry::Readiness;
+use oneclock_telemetry::{Metrics, Readiness};
 use serde_json::Value;
 use tower::ServiceExt as _;
 
@@ -49,6 +49,23 @@ async fn ready_is_200_and_not_ready_is_503_with_why() {
     shutdown.signal();
     let (head, body) = asked(&admin, Request::get("/readyz").header("accept", "text/plain")).await;
     assert_eq!((head.status(), &*body), (StatusCode::SERVICE_UNAVAILABLE, "not ready: shutting down\n"));
+}
+
+/// Asked at each scrape, and not there unless the metrics are told.
+#[tokio::test(start_paused = true)]
+async fn a_scrape_has_what_a_probe_would_be_told() {
+    let (metrics, scrape) = Metrics::builder().build().unwrap();
+    let said = || scrape.render().lines().find(|line| line.starts_with("oneclock_ready ")).map(str::to_owned);
+    let shutdown = Shutdown::new();
+    let app = orders(&Count::default()).layer(policy().layer());
+    let readiness = Readiness::builder().stack(app, order()).start(&shutdown).unwrap();
+    assert_eq!(said(), None);
+    metrics.tell_readiness(&readiness);
+    assert_eq!(said().as_deref(), Some("oneclock_ready 0"), "the first run is not over");
+    assert!(readiness.ready().await);
+    assert_eq!(said().as_deref(), Some("oneclock_ready 1"));
+    shutdown.signal();
+    assert_eq!(said().as_deref(), Some("oneclock_ready 0"));
 }
 
 #[tokio::test(start_paused = true)]

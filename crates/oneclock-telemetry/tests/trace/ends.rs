@@ -12,7 +12,7 @@ use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, StreamBody};
-use oneclock::events::{Event, Observer};
+use oneclock::events::{Event, Observer, RequestBegan, Slot};
 use oneclock_axum::{Policy, PolicyExt as _};
 use oneclock_core::Trust;
 use oneclock_core::retry::RetryPolicy;
@@ -298,6 +298,10 @@ async fn what_is_recorded_after_an_await_is_lost_with_the_handler() {
     struct Nobody;
     impl Observer for Nobody {
         fn on(&self, _: &Event<'_>) {}
+
+        fn request_began(&self, request: &RequestBegan<'_>) -> Slot {
+            Spans::new().request_began(request)
+        }
     }
     let (exported, _provider, _tracing) = tracing_all();
     let handler = || async {

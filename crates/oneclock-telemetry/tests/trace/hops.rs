@@ -188,7 +188,7 @@ async fn a_layer_of_the_applications_own_is_a_parent_if_it_read_what_arrived() {
         });
         let policy = Policy::named("order").when_absent(ms(800)).build().unwrap();
         let layer = policy.layer().observed_by(Arc::new(Spans::new()));
-        let app = Router::new().route("/orders", get(|| async {})).layer(SpanLayer::new()).layer(own).layer(layer);
+        let app = Router::new().route("/orders", get(|| async {})).layer(SpanLayer::new()).layer(layer).layer(own);
         let request = Request::get("/orders").header("traceparent", PARENT).body(Body::empty()).unwrap();
         drop(app.oneshot(request).await.unwrap());
         let (order, own) = (exported.named("GET /orders", 2).await, exported.named("own", 2).await);

@@ -81,6 +81,11 @@ async fn spans_that_were_lost_are_told_at_the_end() {
 fn what_it_cannot_do_it_says_when_it_is_made() {
     let error = Otlp::to("http://collector:4318/v1/traces").build().unwrap_err();
     assert!(error.to_string().contains("without one"), "{error}");
+    for swallows in ["http://c:4318?x", "http://c:4318/?x", "http://c:4318#x"] {
+        assert!(matches!(Otlp::to(swallows).build(), Err(OtlpError::HasQuery)), "{swallows}");
+    }
+    let error = Otlp::to("http://c:4318?x").build().unwrap_err();
+    assert!(error.to_string().contains("a query"), "{error}");
     let error = Otlp::to("https://collector:4318").build().unwrap_err();
     assert!(error.to_string().contains("speaks no TLS"), "{error}");
     let error = Otlp::to("http://collector:4318").sampled(10.0).build().unwrap_err();

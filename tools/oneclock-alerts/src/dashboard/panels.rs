@@ -1,10 +1,11 @@
 //! The rows and what they ask, from the question that comes first to the one that comes last: what is there to spend, how did
-//! it end, where, what goes on for nobody, what is tried again, who is not told, what was refused, what came in.
+//! it end, where, what goes on for nobody, what is tried again, who is not told, what was refused, and for want of a place, what
+//! came in.
 
 use oneclock_core::BoundBy;
 use oneclock_telemetry::names::*;
 
-use super::{CHOSEN, Line, Panel, Row};
+use super::{CHOSEN, Line, Panel, Row, overload};
 use crate::query::{Series, buckets, series};
 
 /// What the axis counts.
@@ -38,26 +39,32 @@ fn rate(by: &str, of: Series<'_>) -> String {
     format!("sum by ({by}) ({})", of.chosen_by(CHOSEN).rate(INTERVAL))
 }
 
-fn quantile(rank: f64, by: &str, of: &Metric) -> String {
+pub(super) fn quantile(rank: f64, by: &str, of: &Metric) -> String {
     let of = buckets(of).chosen_by(CHOSEN).rate(INTERVAL);
     format!("histogram_quantile({rank}, sum by ({by}, le) ({of}))")
 }
 
-fn line(expr: String, legend: &'static str) -> Line {
+pub(super) fn line(expr: String, legend: &'static str) -> Line {
     Line { expr, legend }
 }
 
-fn panel(title: &'static str, unit: Unit, description: &'static str, lines: Vec<Line>) -> Panel {
+pub(super) fn panel(title: &'static str, unit: Unit, description: &'static str, lines: Vec<Line>) -> Panel {
     Panel { title, description, unit, lines }
 }
 
 /// One line for each value of what it is split by.
-fn counted(title: &'static str, description: &'static str, of: &Metric, by: &str, legend: &'static str) -> Panel {
+pub(super) fn counted(
+    title: &'static str,
+    description: &'static str,
+    of: &Metric,
+    by: &str,
+    legend: &'static str,
+) -> Panel {
     panel(title, Unit::PerSecond, description, vec![line(rate(by, series(of)), legend)])
 }
 
 pub(super) fn rows() -> Vec<Row> {
-    vec![budget(), endings(), places(), for_nobody(), retries(), propagation(), refusals(), arrivals()]
+    vec![budget(), endings(), places(), for_nobody(), retries(), propagation(), refusals(), overload::row(), arrivals()]
 }
 
 const BY_OPERATION: &str = "job, operation";
@@ -205,6 +212,7 @@ fn places() -> Row {
 
 fn for_nobody() -> Row {
     let zombies = format!("sum by (job, instance, layer) ({})", series(&ZOMBIES).chosen_by(CHOSEN));
+    let ready = format!("sum by (job, instance) ({})", series(&READY).chosen_by(CHOSEN));
     Row {
         title: "Work for nobody",
         panels: vec![
@@ -223,6 +231,12 @@ fn for_nobody() -> Row {
             ),
             counted("Detached", "Begun to outlive their parent.", &DETACHED, BY_OPERATION, OPERATION),
             counted("Panicked", "", &PANICKED, BY_OPERATION, OPERATION),
+            panel(
+                "Ready",
+                Unit::Count,
+                "1: the process says that it is ready for work. Empty where its metrics are not told of its readiness.",
+                vec![line(ready, "{{instance}}")],
+            ),
         ],
     }
 }

@@ -3,11 +3,11 @@
 
 use super::{Page, Possible, Step, questions as ask};
 
-fn page(title: &'static str, when: &'static str, steps: Vec<Step>) -> Page {
+pub(super) fn page(title: &'static str, when: &'static str, steps: Vec<Step>) -> Page {
     Page { name: "", title, when, alerts: Vec::new(), steps, causes: Vec::new() }
 }
 
-fn look(action: &'static str, query: String) -> Step {
+pub(super) fn look(action: &'static str, query: String) -> Step {
     Step { action, query: Some(query), ..Step::default() }
 }
 
@@ -358,6 +358,43 @@ pub(super) fn calibration() -> Page {
                 ..Step::default()
             },
             act("One process for an hour, then all.", "the old limit."),
+        ],
+    )
+}
+
+pub(super) fn overflow() -> Page {
+    page(
+        "What happens is counted without its name",
+        "A metric takes 200 names of operations, routes or dependencies in each process, unless told otherwise; what comes \
+         after is counted under `overflow`. Nothing fails and no sum is wrong, but nobody sees any more which of them is in \
+         trouble. The log has a warning, once for each metric.",
+        vec![
+            look("See how much has no name: operations, and calls.", ask::without_a_name()),
+            look(
+                "See who has how many names. A service has about as many as it has routes and jobs.",
+                ask::how_many_names(),
+            ),
+            look(
+                "See what they look like. An id, a date or an address in a name makes one for each customer, day or host.",
+                ask::which_names(),
+            ),
+            Step {
+                action: "Take what varies out of the name, in the code that begins the operation or names the destination: \
+                         `export`, not `export-4711`. Routes are the router's patterns and cannot grow by themselves; names of \
+                         jobs, pools and destinations are what somebody wrote with `format!`.",
+                rollback: Some("the deploy before."),
+                ..Step::default()
+            },
+            act(
+                "If all of the names are meant, give the metrics more room: `MetricsBuilder::names`. Each name costs a series \
+                 for every word that occurs with it, and a histogram one more for every edge.",
+                "the old number.",
+            ),
+            look(
+                "It is over when this is gone. Names are kept as long as the process lives, so it takes the restart that comes \
+                 with the deploy.",
+                ask::without_a_name(),
+            ),
         ],
     )
 }

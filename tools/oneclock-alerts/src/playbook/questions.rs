@@ -3,8 +3,9 @@
 use oneclock_core::retry::Stop;
 use oneclock_core::{BoundBy, Stage};
 use oneclock_telemetry::names::{
-    BUDGET_AT_ARRIVAL, CALL_DEADLINE_EXCEEDED, CALL_SECONDS, CALLS, CANCELLATIONS, DEADLINE_EXCEEDED, DETACHED,
-    GAVE_UP, MISSING, Metric, OPERATION_SECONDS, RAN_ON, REMAINING_AT_CALL, RETRIES, ZOMBIES,
+    ADMISSION_MODE, BUDGET_AT_ARRIVAL, CALL_DEADLINE_EXCEEDED, CALL_SECONDS, CALLS, CANCELLATIONS, CUT_OFF,
+    DEADLINE_EXCEEDED, DETACHED, GAVE_UP, HELD, MISSING, Metric, NEEDED, NOT_ADMITTED, OPERATION_SECONDS, OPERATIONS,
+    OVERFLOW, PLACES, PLACES_TAKEN, RAN_ON, REMAINING_AT_CALL, RETRIES, STANDING, WAITING, WOULD_REFUSE, ZOMBIES,
 };
 
 use crate::query::{Series, buckets, series};
@@ -135,4 +136,76 @@ pub(super) fn how_long_calls_take() -> String {
 
 pub(super) fn how_many_were_measured() -> String {
     format!("sum by (dependency) ({})", series(&CALL_SECONDS).increase("1d"))
+}
+
+pub(super) fn without_a_name() -> String {
+    format!(
+        "# operations\n{}\n\n# calls\n{}",
+        rate("job", &series(&OPERATIONS).with("operation", OVERFLOW)),
+        rate("job", &series(&CALLS).with("dependency", OVERFLOW))
+    )
+}
+
+pub(super) fn how_many_names() -> String {
+    format!(
+        "# operations\ncount by (job) (count by (job, {ROUTE}) ({}))\n\n# dependencies\ncount by (job) (count by (job, dependency) ({}))",
+        series(&OPERATIONS),
+        series(&CALLS)
+    )
+}
+
+pub(super) fn which_names() -> String {
+    format!("topk(20, count by (job, {ROUTE}) ({}))", series(&OPERATIONS))
+}
+
+pub(super) fn who_is_refused() -> String {
+    format!("topk(10, {})", rate("job, operation, route, why, stage", &series(&NOT_ADMITTED)))
+}
+
+/// All that come: those that were accepted, and those that were refused a place as they arrived.
+pub(super) fn more_comes_than_yesterday() -> String {
+    let all = |when: &str| {
+        let sum = |of: &Series<'_>| format!("sum by (job) (rate({of}[{NOW}]{when}))");
+        let accepted = sum(&series(&BUDGET_AT_ARRIVAL));
+        let refused = sum(&series(&NOT_ADMITTED).with("stage", Stage::Arrival.as_str()));
+        format!("({accepted} + ({refused} or 0 * {accepted}))")
+    };
+    format!("{}\n/\n{}", all(""), all(BEFORE))
+}
+
+fn at_places(of: &Metric, by: &str) -> String {
+    format!("sum by ({by}) ({})", series(of))
+}
+
+pub(super) fn places_are_held_for_longer() -> String {
+    let held = |when: &str| format!("max by (job, admission) ({}{when})", series(&HELD));
+    format!("{}\n/\n({} > 0)", held(""), held(BEFORE))
+}
+
+pub(super) fn places_and_who_has_them() -> String {
+    let by = "job, instance, admission";
+    format!(
+        "# places\n{}\n\n# taken\n{}\n\n# waiting\n{}\n\n# more comes than goes, if 1\n{}",
+        at_places(&PLACES, by),
+        at_places(&PLACES_TAKEN, by),
+        at_places(&WAITING, by),
+        at_places(&STANDING, by)
+    )
+}
+
+pub(super) fn what_work_needs() -> String {
+    let by = "job, admission, class";
+    format!(
+        "# seconds that it has to have left\ntopk(10, max by ({by}) ({}))\n\n# the share that was cut off\ntopk(10, max by ({by}) ({}))",
+        series(&NEEDED),
+        series(&CUT_OFF)
+    )
+}
+
+pub(super) fn who_would_be_refused() -> String {
+    format!("topk(10, {})", rate("job, operation, route, why", &series(&WOULD_REFUSE)))
+}
+
+pub(super) fn which_mode() -> String {
+    format!("sum by (job, admission, mode) ({}) > 0", series(&ADMISSION_MODE))
 }

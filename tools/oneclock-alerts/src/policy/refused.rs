@@ -94,7 +94,8 @@ mod tests {
         refused(
             "timeout: {}",
             "1:1: there is no key `timeout` here; did you mean `timeouts`? Known: by, match, labels, \
-            runbook_url, minimum, usual, timeouts, zombies, retries, propagation, deadline_missing, calibration, objective",
+            runbook_url, minimum, usual, timeouts, zombies, retries, propagation, deadline_missing, overflow, shedding, \
+             calibration, objective",
         );
         refused("usual: { zzz: 1d }", "1:10: there is no key `zzz` here. Known: over");
         refused(

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use oneclock_telemetry::names::{
-    BUDGET_AT_ARRIVAL, CALL_SECONDS, CALLS, CANCELLATIONS, MISSING, Metric, OPERATION_SECONDS, RETRIES, ZOMBIES,
+    BUDGET_AT_ARRIVAL, CALL_SECONDS, CALLS, CANCELLATIONS, KEYED, MISSING, Metric, OPERATION_SECONDS, OPERATIONS,
+    OVERFLOW, RETRIES, ZOMBIES,
 };
 
 use super::Rule;
@@ -12,6 +13,8 @@ use super::requests::Recorded;
 use crate::playbook::Entry;
 use crate::policy::{Burn, Policy, Share, Span};
 use crate::query::{Series, series, sum_of};
+
+mod shedding;
 
 /// An alert, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +38,10 @@ pub enum Alert {
     ErrorBudgetFast,
     /// Ticket: the error budget is used up too soon.
     ErrorBudgetSlow,
+    /// Ticket: what happens is counted without its name.
+    NamesOverflow,
+    /// Warns: requests that are needed get no place.
+    ShedsRequired,
 }
 
 /// What an alert asks of whom.
@@ -59,6 +66,8 @@ impl Alert {
         Self::CalibrationDue,
         Self::ErrorBudgetFast,
         Self::ErrorBudgetSlow,
+        Self::NamesOverflow,
+        Self::ShedsRequired,
     ];
 
     /// Its name in Prometheus.
@@ -73,6 +82,8 @@ impl Alert {
             Self::CalibrationDue => "OneclockCalibrationDue",
             Self::ErrorBudgetFast => "OneclockErrorBudgetFast",
             Self::ErrorBudgetSlow => "OneclockErrorBudgetSlow",
+            Self::NamesOverflow => "OneclockNamesOverflow",
+            Self::ShedsRequired => "OneclockShedsRequired",
         }
     }
 
@@ -85,14 +96,20 @@ impl Alert {
             Self::EndsNotPassedOn => Entry::Propagation,
             Self::DeadlineMissing => Entry::DeadlineMissing,
             Self::CalibrationDue => Entry::Calibration,
+            Self::NamesOverflow => Entry::Overflow,
+            Self::ShedsRequired => Entry::Shedding,
         }
     }
 
     const fn severity(self) -> Severity {
         match self {
             Self::TimeoutsHigh | Self::Zombies | Self::ErrorBudgetFast => Severity::Page,
-            Self::Timeouts | Self::Amplification | Self::EndsNotPassedOn | Self::DeadlineMissing => Severity::Warning,
-            Self::CalibrationDue | Self::ErrorBudgetSlow => Severity::Ticket,
+            Self::Timeouts
+            | Self::Amplification
+            | Self::EndsNotPassedOn
+            | Self::DeadlineMissing
+            | Self::ShedsRequired => Severity::Warning,
+            Self::CalibrationDue | Self::ErrorBudgetSlow | Self::NamesOverflow => Severity::Ticket,
         }
     }
 
@@ -143,6 +160,8 @@ pub(super) fn all(policy: &Policy) -> Vec<Rule> {
     rules.push(calibration_due(policy, &recorded));
     rules.extend(error_budget(policy, &recorded, Alert::ErrorBudgetFast, &policy.objective.page));
     rules.extend(error_budget(policy, &recorded, Alert::ErrorBudgetSlow, &policy.objective.ticket));
+    rules.extend(policy.overflow.watched.then(|| names_overflow(policy, &recorded)));
+    rules.push(shedding::sheds_required(policy, &recorded));
     rules
 }
 
@@ -341,6 +360,25 @@ fn error_budget(policy: &Policy, recorded: &Recorded, alert: Alert, burns: &[Bur
             ),
         )
     })
+}
+
+/// Each metric has a limit of its own; these three have all the names that others have.
+fn names_overflow(policy: &Policy, recorded: &Recorded) -> Rule {
+    let by = &recorded.by_service;
+    let window = policy.overflow.window;
+    let without_name = [(&OPERATIONS, "operation"), (&CALLS, "dependency"), (&KEYED, "route")];
+    let rates =
+        without_name.map(|(metric, name)| series(metric).of(&policy.matching).with(name, OVERFLOW).rate(window));
+    Alert::NamesOverflow.rule(
+        policy,
+        Some(policy.overflow.for_),
+        format!("sum by ({by}) (\n  {}\n) > 0", rates.join("\n  or\n  ")),
+        "what happens is counted without its name",
+        format!(
+            "{{{{ $value | humanize }}}} a second in the last {window}, under the name `{OVERFLOW}`: a metric has as many names as \
+             it may. The sums are right, and the other alerts do not see what has no name."
+        ),
+    )
 }
 
 /// How many requests came: counted, and not made of rates, which say nothing of a series that is new.

@@ -1,18 +1,21 @@
 //! A service as Prometheus would see it: what comes in, what runs out of time, what goes on, step by step.
 //!
-//! Decides the series, and, from the same figures, which alerts should fire on them.
+//! Decides the series. Which alerts should fire on them `fires` says, from the same figures.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use oneclock_core::admission::Why;
 use oneclock_core::{BoundBy, Cause, Reason, Stage};
 use oneclock_telemetry::names::{
     ANSWERED, BUDGET_AT_ARRIVAL, CALL_SECONDS, CALLS, CANCELLATIONS, CANCELLED, DEADLINE_EXCEEDED, EXPIRED, MISSING,
-    Metric, NONE, OPERATION_SECONDS, RAN_ON, RETRIES, ZOMBIES,
+    Metric, NONE, NOT_ADMITTED, OPERATION_SECONDS, OPERATIONS, OVERFLOW, RAN_ON, RETRIES, ZOMBIES,
 };
 
 use super::{InputSeries, Millis};
-use crate::policy::{Burn, Label, Layer, Policy, Span};
-use crate::rules::Alert;
+use crate::policy::{Label, Layer, Policy, Span};
+
+mod fires;
+mod time;
 
 /// A stretch of time in which everything goes on evenly.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +59,13 @@ pub(super) struct World<'a> {
     pub(super) missing: f64,
     /// Where as many again come without one, by labels of the policy's.
     pub(super) edge: Option<&'a BTreeMap<Label, String>>,
+    /// How many operations are counted without their name in each step, if any ever were.
+    pub(super) unnamed: Option<f64>,
+    /// For each request that was accepted, how many were refused a place as they arrived, and the part of those that was needed;
+    /// and the part of the accepted ones that was dropped from the queue.
+    pub(super) shed_at_arrival: f64,
+    pub(super) shed_required: f64,
+    pub(super) shed_in_queue: f64,
 }
 
 /// How many of something there are in each step of a phase.
@@ -102,6 +112,10 @@ impl<'a> World<'a> {
             must_finish: 0.0,
             missing: policy.deadline_missing.warn.fraction() / 2.0,
             edge: None,
+            unnamed: None,
+            shed_at_arrival: 0.0,
+            shed_required: 1.0,
+            shed_in_queue: 0.0,
         };
         // Twice as many as are needed, in the shortest window and in all the time together.
         let steps = world.whole();
@@ -110,49 +124,13 @@ impl<'a> World<'a> {
             of_window(policy.minimum, policy.timeouts.window),
             of_window(policy.minimum, policy.retries.window),
             of_window(policy.minimum, policy.deadline_missing.window),
+            of_window(policy.minimum, policy.shedding.window),
             f64::from(policy.calibration.minimum.max(policy.minimum)) / steps as f64,
         ];
         let requests = 2.0 * least.into_iter().fold(0.0, f64::max);
         let late = world.thresholds().into_iter().fold(1.0, f64::min) / 2.0;
         world.phases = vec![Phase { steps, requests, late }];
         world
-    }
-
-    // --- the time ---
-
-    /// A fifth of the window in which most is asked: enough for a rate.
-    pub(super) fn step(&self) -> Millis {
-        let shortest = self.windows().into_iter().fold(self.policy.timeouts.window, Span::min);
-        Millis((shortest.duration().as_millis() as u64 / 5).max(1))
-    }
-
-    fn windows(&self) -> [Span; 4] {
-        let Policy { timeouts, retries, propagation, deadline_missing, .. } = self.policy;
-        [timeouts.window, retries.window, propagation.window, deadline_missing.window]
-    }
-
-    fn steps_in(&self, span: Span) -> f64 {
-        span.duration().as_millis() as f64 / self.step().0 as f64
-    }
-
-    pub(super) fn steps(&self) -> u64 {
-        self.phases.iter().map(|phase| phase.steps).sum()
-    }
-
-    pub(super) fn end(&self) -> Millis {
-        Millis(self.steps() * self.step().0)
-    }
-
-    /// Three times what the slowest alert waits for: so each third of it is enough, to fire and to stop.
-    fn whole(&self) -> u64 {
-        let Policy { timeouts, zombies, retries, propagation, deadline_missing, calibration, objective, .. } =
-            self.policy;
-        let shortest = objective.page.iter().map(|burn| burn.short).max();
-        let waits =
-            [timeouts.for_, zombies.for_, retries.for_, propagation.for_, deadline_missing.for_, calibration.for_];
-        let wait = waits.into_iter().chain(shortest).map(|span| self.steps_in(span)).fold(0.0, f64::max);
-        let window = self.windows().into_iter().map(|span| self.steps_in(span)).fold(0.0, f64::max);
-        3 * (wait + 2.0 * window + 5.0).ceil() as u64
     }
 
     // --- changes ---
@@ -186,79 +164,10 @@ impl<'a> World<'a> {
         f64::midpoint(self.policy.deadline_missing.warn.fraction(), 1.0)
     }
 
-    // --- what should fire ---
-
-    fn thresholds(&self) -> Vec<f64> {
-        let Policy { timeouts, calibration, objective, .. } = self.policy;
-        let burns = objective.page.iter().chain(&objective.ticket).map(|burn| burn.times.of(objective.in_time.rest()));
-        let shares = [timeouts.warn, timeouts.page, calibration.due].map(|share| share.fraction());
-        burns.chain(shares).collect()
-    }
-
-    /// The share that ran out of time in the last `window`, and how many requests there were.
-    fn over(&self, window: Span) -> (f64, f64) {
-        let mut wanted = self.steps_in(window);
-        let (mut late, mut all) = (0.0, 0.0);
-        for phase in self.phases.iter().rev() {
-            let steps = wanted.min(phase.steps as f64);
-            all += steps * phase.requests;
-            late += steps * phase.requests * phase.late;
-            wanted -= steps;
-        }
-        if self.bound == BoundBy::Caller && self.late_budget < USUAL {
-            (0.0, all - late) // nobody's fault
-        } else {
-            (late / all, all)
-        }
-    }
-
-    pub(super) fn fires(&self) -> BTreeSet<Alert> {
-        let Policy { timeouts, zombies, retries, propagation, deadline_missing, calibration, objective, .. } =
-            self.policy;
-        let mut fires = BTreeSet::new();
-        let mut when = |holds: bool, alert: Alert| {
-            if holds {
-                fires.insert(alert);
-            }
-        };
-        let minimum = f64::from(self.policy.minimum);
-        let above = |share: f64, window: Span, minimum: f64| {
-            let (late, all) = self.over(window);
-            late > share && all >= minimum
-        };
-        when(above(timeouts.warn.fraction(), timeouts.window, minimum), Alert::Timeouts);
-        when(above(timeouts.page.fraction(), timeouts.window, minimum), Alert::TimeoutsHigh);
-        let due = calibration.due.fraction();
-        when(above(due, calibration.window, f64::from(calibration.minimum)), Alert::CalibrationDue);
-        let burns = |burns: &[Burn]| {
-            burns.iter().any(|burn| {
-                let share = burn.times.of(objective.in_time.rest());
-                above(share, burn.long, minimum) && above(share, burn.short, 0.0)
-            })
-        };
-        when(burns(&objective.page), Alert::ErrorBudgetFast);
-        when(burns(&objective.ticket), Alert::ErrorBudgetSlow);
-        if let Some((layer, count)) = self.zombies
-            && let Some(size) = zombies.pools.get(&layer)
-        {
-            let share = f64::from(count) / f64::from(*size);
-            when(share > zombies.page.fraction() && count >= zombies.minimum, Alert::Zombies);
-        }
-        let calls = self.phases.last().map_or(0.0, |phase| phase.requests) * self.steps_in(retries.window);
-        when(self.attempts > retries.amplification.of_one() && calls >= minimum, Alert::Amplification);
-        let ends = self.ends * (1.0 - self.in_body - self.left_in_body - self.must_finish);
-        let ends = ends * self.steps_in(propagation.window);
-        let expected = ends * self.share;
-        let told = self.seen / self.share >= propagation.seen.fraction();
-        when(expected >= f64::from(propagation.minimum) && !told, Alert::EndsNotPassedOn);
-        let at_all = self.seen + self.seen_elsewhere >= propagation.seen.tenth() || self.attempts == 0.0;
-        when(propagation.unmetered && ends >= f64::from(propagation.minimum) && !at_all, Alert::EndsNotPassedOn);
-        let now = self.phases.last().copied().unwrap_or(Phase { steps: 0, requests: 0.0, late: 0.0 });
-        let requests = now.requests * self.steps_in(deadline_missing.window);
-        let above = self.missing * (1.0 - now.late) > deadline_missing.warn.fraction();
-        let edge = deadline_missing.edges.iter().any(|edge| self.is_at(edge));
-        when(deadline_missing.watched && !edge && above && requests >= minimum, Alert::DeadlineMissing);
-        fires
+    /// For each accepted one so many that the share of all of them is a little above the threshold.
+    pub(super) fn shed_above(&self) -> f64 {
+        let share = (self.policy.shedding.warn.fraction() * ABOVE).min(0.9);
+        share / (1.0 - share)
     }
 
     // --- the series ---
@@ -355,6 +264,21 @@ impl<'a> World<'a> {
         ] {
             if part > 0.0 {
                 put(self.selector(metric, "", &labels), each(&|_| self.ends * part));
+            }
+        }
+        if let Some(more) = self.unnamed {
+            let labels = [("operation", OVERFLOW), ("route", OVERFLOW), ("cause", NONE)];
+            put(self.selector(&OPERATIONS, "", &labels), format!("7+{more}x{}", self.steps()));
+        }
+        let of = |why: Why, stage: Stage| [&route[..], &[("why", why.as_str()), ("stage", stage.as_str())]].concat();
+        let at_arrival = self.shed_at_arrival;
+        for (part, why, stage) in [
+            (at_arrival * self.shed_required, Why::Full, Stage::Arrival),
+            (at_arrival * (1.0 - self.shed_required), Why::Optional, Stage::Arrival),
+            (self.shed_in_queue, Why::Doomed, Stage::Queue),
+        ] {
+            if part > 0.0 {
+                put(self.selector(&NOT_ADMITTED, "", &of(why, stage)), each(&|phase| phase.requests * part));
             }
         }
         if let Some((layer, count)) = self.zombies {
