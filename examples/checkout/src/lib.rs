@@ -21,12 +21,14 @@
 //! | [`watched`] | the shop with one budget under observers from outside, metrics for example |
 //! | `ledgers` | the services' own accounts of one tap, as a tree |
 //! | [`report`] | the figures, as they are printed |
+//! | [`overload`] | a spike: a chain of three with only so many places, and what is answered in time, second by second |
 
 mod app;
 mod independent;
 mod ledgers;
 #[cfg(test)]
 mod over_grpc;
+pub mod overload;
 mod postgres;
 mod propagated;
 pub mod purchase;
@@ -359,6 +361,10 @@ impl OpenShop {
 impl ShopClosed {
     fn no_socket(source: std::io::Error) -> Self {
         Self { what: "no loopback socket", source: source.into() }
+    }
+
+    fn no_sockets(source: BoxError) -> Self {
+        Self { what: "not enough loopback sockets", source }
     }
 
     fn no_folder(source: std::io::Error) -> Self {

@@ -7,6 +7,7 @@ use oneclock_core::Tick;
 use serde::Serialize;
 
 use crate::app::{Visit, VisitEnd};
+use crate::overload::Overload;
 use crate::story::Story;
 use crate::transport::Transport;
 use crate::witness::{End, Execution, Witness};
@@ -20,6 +21,9 @@ pub struct Report {
     pub transport: Transport,
     /// One entry for each scenario that ran.
     pub scenarios: Vec<Scenario>,
+    /// The spike, if it was run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overload: Option<Overload>,
 }
 
 /// One scenario, both ways.
@@ -185,7 +189,7 @@ impl Typical {
 }
 
 /// In milliseconds; zero where there is nothing.
-fn percentile(sorted: &[Duration], quantile: f64) -> u64 {
+pub(crate) fn percentile(sorted: &[Duration], quantile: f64) -> u64 {
     let rank = (sorted.len() as f64 * quantile).ceil() as usize;
     as_millis(sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default())
 }
@@ -194,7 +198,7 @@ fn as_millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn rounded(figure: f64) -> f64 {
+pub(crate) fn rounded(figure: f64) -> f64 {
     (figure * 100.0).round() / 100.0
 }
 

@@ -1,5 +1,7 @@
 //! `oneclock demo`: runs the shop both ways, scenario by scenario, and prints what happened, side by side.
 
+mod chart;
+mod overload;
 mod print;
 
 use std::error::Error;
@@ -11,6 +13,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::{ProgressBar, ProgressStyle};
 use oneclock_checkout::Shop;
+use oneclock_checkout::overload::Spike;
 use oneclock_checkout::report::{Report, Scenario};
 use oneclock_checkout::story::Story;
 use oneclock_checkout::transport::Transport;
@@ -18,7 +21,7 @@ use print::Trees;
 
 #[derive(Args)]
 #[command(
-    after_help = "It takes about 50 s for all scenarios, and opens loopback sockets only; with --postgres it keeps \
+    after_help = "It takes about a minute and a half for all scenarios, 42 s of it for overload, and opens loopback sockets only; with --postgres it keeps \
     some records on that server, in schemas of its own, which it drops at the end.\n\
     Exit codes: 0 it ran, 1 it could not, 2 the command line was wrong, 130 it was interrupted."
 )]
@@ -50,7 +53,7 @@ const ALL: &str = "all";
 const NONE: &str = "none";
 
 fn scenarios() -> PossibleValuesParser {
-    PossibleValuesParser::new(Story::all().iter().map(|story| story.name).chain([ALL, NONE]))
+    PossibleValuesParser::new(Story::all().iter().map(|story| story.name).chain([Spike::NAME, ALL, NONE]))
 }
 
 fn transports() -> impl TypedValueParser<Value = Transport> {
@@ -95,17 +98,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             None => story,
         })
         .collect();
+    let spike = spike_for(arguments);
     let of_its_own = Story::default();
     if arguments.scenario == NONE && !arguments.keep {
         refuse("nothing to do: --scenario none is for --keep");
     }
-    if stories.is_empty() && arguments.scenario != NONE {
+    if arguments.scenario == Spike::NAME && arguments.transport != Transport::default() {
+        refuse(format!("{} speaks HTTP only: leave --transport out", Spike::NAME));
+    }
+    if stories.is_empty() && spike.is_none() && arguments.scenario != NONE {
         refuse(format!("{} needs a PostgreSQL server: add --postgres URL", arguments.scenario));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ran = runtime.block_on(async {
         let told = async {
-            tell(arguments, &shop, &stories).await?;
+            tell(arguments, &shop, &stories, spike).await?;
             if arguments.keep {
                 let story = stories.first().unwrap_or(&of_its_own);
                 let open = shop.open(story).await?;
@@ -135,6 +142,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
+/// The spike, if it is asked for. It is not about what the services speak: over gRPC the stories are told alone.
+fn spike_for(arguments: &Arguments) -> Option<Spike> {
+    let asked = [ALL, Spike::NAME].contains(&&*arguments.scenario) && arguments.transport == Transport::default();
+    let spike = Spike::default();
+    asked.then(|| arguments.tap_budget.map_or(spike, |budget| spike.with_patience(budget)))
+}
+
 /// As clap does it: with the usage, and exit code 2.
 fn refuse(why: impl std::fmt::Display) -> ! {
     let command = Arguments::augment_args(clap::Command::new("oneclock demo"));
@@ -145,17 +159,22 @@ fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-async fn tell(arguments: &Arguments, shop: &Shop, stories: &[Story]) -> Result<(), Box<dyn Error>> {
-    let bar = progress_bar(stories.len());
+async fn tell(
+    arguments: &Arguments,
+    shop: &Shop,
+    stories: &[Story],
+    spike: Option<Spike>,
+) -> Result<(), Box<dyn Error>> {
+    let bar = progress_bar(stories.len() + usize::from(spike.is_some()));
     let mut out = anstream::stdout();
     let mut scenarios: Vec<Scenario> = Vec::new();
     if !arguments.json {
         bar.suspend(|| print::opening(&mut out, arguments.postgres.is_some(), arguments.transport))?;
     }
+    let told = |index: usize, done: f64| bar.set_position(((index as f64 + done) * WHOLE as f64) as u64);
     for (index, story) in stories.iter().enumerate() {
         bar.set_message(story.name);
-        let told = |done: f64| bar.set_position(((index as f64 + done) * WHOLE as f64) as u64);
-        let scenario = shop.run(story, arguments.seed, told).await?;
+        let scenario = shop.run(story, arguments.seed, |done| told(index, done)).await?;
         if !arguments.json {
             // Of all stories the first is told with its trees, so that the others can be read in a minute.
             let trees = if index == 0 { Trees::Shown } else { Trees::LeftOut };
@@ -163,15 +182,27 @@ async fn tell(arguments: &Arguments, shop: &Shop, stories: &[Story]) -> Result<(
         }
         scenarios.push(scenario);
     }
+    let (mut overload, mut failed) = (None, None);
+    if let Some(spike) = &spike {
+        bar.set_message(Spike::NAME);
+        match overload::run(spike, arguments.seed, &bar, |done| told(stories.len(), done)).await {
+            Ok(seen) if arguments.json => overload = Some(seen),
+            Ok(seen) => bar.suspend(|| overload::told(&mut out, spike, &seen))?,
+            // What has been told by then is not lost with it.
+            Err(closed) if scenarios.is_empty() => return Err(closed.into()),
+            Err(closed) => failed = Some(closed),
+        }
+    }
     bar.finish_and_clear();
     if arguments.json {
-        serde_json::to_writer(&mut out, &Report { seed: arguments.seed, transport: arguments.transport, scenarios })?;
+        let report = Report { seed: arguments.seed, transport: arguments.transport, scenarios, overload };
+        serde_json::to_writer(&mut out, &report)?;
         writeln!(out)?;
     } else if scenarios.len() > 1 {
         print::summary(&mut out, &scenarios)?;
     }
     out.flush()?;
-    Ok(())
+    failed.map_or(Ok(()), |closed| Err(closed.into()))
 }
 
 /// The steps of one scenario.

@@ -107,7 +107,7 @@ fn the_playbook_is_text_or_json_or_markdown() {
     assert!(json["causes"].as_array().unwrap().iter().all(|cause| cause["rollback"].is_string()));
     assert!(json["alerts"].as_array().unwrap().contains(&"OneclockTimeoutsHigh".into()));
     let all: Value = serde_json::from_str(&prints(&["playbook", "--json"])).unwrap();
-    assert_eq!(all.as_array().map(Vec::len), Some(7));
+    assert_eq!(all.as_array().map(Vec::len), Some(9));
     assert!(prints(&["playbook", "--markdown"]).contains("<a id=\"retries-off\"></a>"));
     fails(&["playbook", "restart"], 2, "retries-off");
 }

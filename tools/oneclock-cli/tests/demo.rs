@@ -45,6 +45,11 @@ fn tell(scenario: &str, options: &[&str], check: fn(&Told) -> Checked) {
         assert_eq!(told.of("independent", "taps"), told.of("propagated", "taps"), "the same load");
         told
     };
+    twice(told, check);
+}
+
+#[track_caller]
+fn twice(told: impl Fn() -> Told, check: fn(&Told) -> Checked) {
     let Err(first) = check(&told()) else { return };
     let second = told();
     if let Err(error) = check(&second) {
@@ -212,6 +217,45 @@ fn zombie_queries_no_backend_works_for_somebody_who_left() {
     });
 }
 
+/// What a spike to three times of what the shop can serve should have shown: wide of what is seen, on any machine.
+fn overload(told: &Told) -> Checked {
+    let course = |side: &str| told.0[side]["seconds"].as_array().map_or(0, Vec::len);
+    holds(course("independent") == 20 && course("propagated") == 20, "not every second is there")?;
+    let (independent, propagated) = told.both("in_time_per_second.spike");
+    holds(propagated >= 2.0 * independent, format!("{propagated} a second in the spike against {independent}"))?;
+    let (independent, propagated) = told.both("in_time_per_second.after");
+    holds(propagated >= 2.0 * independent, format!("{propagated} a second after it against {independent}"))?;
+    let recovered = told.0["propagated"]["recovered_after_seconds"].as_u64();
+    holds(recovered.is_some_and(|after| after <= 3), format!("with one budget back after {recovered:?} s"))?;
+    told.is_less("calls_per_tap.gateway")?;
+    told.is_less("wasted_work_seconds")?;
+    // Whoever is not answered is told.
+    told.is_stopped("unanswered", 500.0)?;
+    let sum = |side: &str| {
+        ["answers_in_time", "answers_late", "refused", "unanswered"]
+            .map(|figure| told.of(side, figure))
+            .iter()
+            .sum::<f64>()
+    };
+    holds(sum("independent") == told.of("independent", "taps"), "a tap that has no end, or two")?;
+    holds(sum("propagated") == told.of("propagated", "taps"), "a tap that has no end, or two")
+}
+
+#[test]
+fn overload_answers_what_the_shop_can_do_and_comes_back_after_the_spike() {
+    let told = || {
+        let output = oneclock(&["demo", "--json", "--scenario", "overload", "--seed", "5"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.stderr.is_empty(), "no chart where there is no terminal");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+        assert_eq!(report["scenarios"].as_array().map(Vec::len), Some(0), "it is beside the stories, not one of them");
+        let told = Told(report["overload"].clone());
+        assert_eq!(told.of("independent", "taps"), told.of("propagated", "taps"), "the same load");
+        told
+    };
+    twice(told, overload);
+}
+
 /// Ends the child, whatever becomes of the test.
 struct Kept(Child);
 
@@ -325,6 +369,9 @@ fn a_wrong_command_line_exits_with_2_and_says_why() {
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(hint), "{wrong:?} names {hint}");
     }
+    let spoken = oneclock(&["demo", "--scenario", "overload", "--transport", "grpc"]);
+    assert_eq!(spoken.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&spoken.stderr).contains("HTTP only"));
     let secret = oneclock(&["demo", "--postgres", "postgres://me:geheim@host:none/x"]);
     assert_eq!(secret.status.code(), Some(1));
     let said = String::from_utf8_lossy(&secret.stderr);

@@ -11,10 +11,10 @@ use oneclock_checkout::report::{Node, Scenario, Side, Typical};
 use oneclock_checkout::story::Story;
 use oneclock_checkout::transport::Transport;
 
-const HEADING: Style = Style::new().bold();
-const DIM: Style = Style::new().dimmed();
-const GOOD: Style = AnsiColor::Green.on_default();
-const BAD: Style = AnsiColor::Red.on_default();
+pub(super) const HEADING: Style = Style::new().bold();
+pub(super) const DIM: Style = Style::new().dimmed();
+pub(super) const GOOD: Style = AnsiColor::Green.on_default();
+pub(super) const BAD: Style = AnsiColor::Red.on_default();
 
 const LABEL: usize = 52;
 const INDEPENDENT: usize = 20;
@@ -22,7 +22,7 @@ const PROPAGATED: usize = 12;
 
 /// Which way a figure is better.
 #[derive(Clone, Copy)]
-enum Better {
+pub(super) enum Better {
     More,
     Less,
     Neither,
@@ -111,11 +111,8 @@ pub(super) fn scenario(
             ),
         )?;
     }
-    writeln!(
-        out,
-        "\n  {:LABEL$} {DIM}{:>INDEPENDENT$} {:>PROPAGATED$}{DIM:#}",
-        "", "independent timeouts", "one budget"
-    )?;
+    writeln!(out)?;
+    columns(out)?;
     figures(out, scenario)?;
     writeln!(out, "\n  {HEADING}One tap that met the trouble{HEADING:#}")?;
     let mut row = |better, label: &str, value: &dyn Fn(&Side) -> Figure| {
@@ -135,6 +132,11 @@ pub(super) fn scenario(
     tree(out, "independent timeouts, as seen from outside, since no service knows", independent.ledger.as_ref())?;
     tree(out, "one budget, as the services' own ledgers tell it", propagated.ledger.as_ref())?;
     writeln!(out)
+}
+
+/// The heading of all that is [`compared`].
+pub(super) fn columns(out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "  {:LABEL$} {DIM}{:>INDEPENDENT$} {:>PROPAGATED$}{DIM:#}", "", "independent timeouts", "one budget")
 }
 
 fn figures(out: &mut impl Write, scenario: &Scenario) -> io::Result<()> {
@@ -172,7 +174,7 @@ fn figures(out: &mut impl Write, scenario: &Scenario) -> io::Result<()> {
         })?;
         row(Better::Less, "  until all of them were idle", &|side| match backends(side).idle_after_ms {
             Some(after) => Figure::millis(after),
-            None => Figure { text: "over 10 s".to_owned(), size: f64::MAX },
+            None => Figure::said("over 10 s", f64::MAX),
         })?;
     }
     Ok(())
@@ -255,7 +257,7 @@ fn tree(out: &mut impl Write, title: &str, tree: Option<&Node>) -> io::Result<()
     Ok(())
 }
 
-fn paragraph(out: &mut impl Write, text: &str) -> io::Result<()> {
+pub(super) fn paragraph(out: &mut impl Write, text: &str) -> io::Result<()> {
     let mut line = String::new();
     for word in text.split_whitespace() {
         if line.chars().count() + word.chars().count() >= 100 {
@@ -270,7 +272,7 @@ fn paragraph(out: &mut impl Write, text: &str) -> io::Result<()> {
     writeln!(out, "{line}")
 }
 
-fn compared(
+pub(super) fn compared(
     out: &mut impl Write,
     better: Better,
     label: &str,
@@ -286,7 +288,7 @@ fn compared(
 }
 
 /// Whole seconds as seconds, all else as milliseconds.
-fn in_words(span: Duration) -> String {
+pub(super) fn in_words(span: Duration) -> String {
     if span.subsec_millis() == 0 && !span.is_zero() {
         format!("{} s", span.as_secs())
     } else {
@@ -295,7 +297,7 @@ fn in_words(span: Duration) -> String {
 }
 
 /// One figure, as it is printed and as it is compared.
-struct Figure {
+pub(super) struct Figure {
     text: String,
     size: f64,
 }
@@ -303,16 +305,28 @@ struct Figure {
 // === Figure ===
 
 impl Figure {
-    fn count(count: usize) -> Self {
+    pub(super) fn count(count: usize) -> Self {
         Self { text: count.to_string(), size: count as f64 }
     }
 
-    fn millis(millis: u64) -> Self {
+    pub(super) fn millis(millis: u64) -> Self {
         Self { text: format!("{millis} ms"), size: millis as f64 }
     }
 
-    fn decimal(figure: f64, unit: impl Display) -> Self {
+    pub(super) fn decimal(figure: f64, unit: impl Display) -> Self {
         Self { text: format!("{figure:.2}{unit}"), size: figure }
+    }
+
+    pub(super) fn rounded(figure: f64) -> Self {
+        Self { text: format!("{figure:.0}"), size: figure }
+    }
+
+    pub(super) fn percent(figure: f64) -> Self {
+        Self { text: format!("{figure:.1} %"), size: figure }
+    }
+
+    pub(super) fn said(text: impl Into<String>, size: f64) -> Self {
+        Self { text: text.into(), size }
     }
 
     fn answered(tap: Typical, patience_ms: u64) -> Self {
