@@ -16,15 +16,20 @@ use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body::Body;
 use http_body_util::{Empty, Full};
 use oneclock::events::Event;
-use oneclock::{Operation, Shutdown};
+use oneclock::{Admission, Operation, Shutdown};
+use oneclock_core::admission::Settings;
 use oneclock_core::{Policy, Trust};
 use oneclock_http::{Arrival, Destination, EgressLayer, Exchange, IngressLayer, Route};
 use oneclock_telemetry::trace::{SpanLayer, Spans};
 use oneclock_telemetry::{Metrics, Several};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::SdkTracerProvider;
+use tower::limit::ConcurrencyLimit;
+use tower::load_shed::LoadShed;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
+
+use crate::turn::Round;
 
 /// What a case fails with: an answer that was not the expected one must not count as a fast one.
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
@@ -34,6 +39,8 @@ pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) enum Case {
     /// One request.
     Request(Run),
+    /// One place that is asked for, held and given back.
+    Turn(Round),
     /// One look at the clock of the current operation, or the empty loop around it.
     Ask(Ask),
 }
@@ -52,8 +59,18 @@ pub(crate) struct Run {
 pub(crate) enum Stack {
     Bare,
     Tower,
+    /// `ConcurrencyLimit`
+    TowerLimit,
+    /// `LoadShed`
+    TowerShed,
+    /// `LoadShed` over `ConcurrencyLimit` over `Timeout`
+    TowerAll,
     TowerHttp,
     Ingress,
+    /// The same on a route.
+    IngressRouted,
+    /// The same, with a place to be given for each request.
+    IngressAdmitting,
     /// The same on a route, told to an observer that does nothing.
     IngressObserved,
     /// The same on a route, counted.
@@ -110,6 +127,7 @@ type Upload = Empty<Bytes>;
 type Answer = Response<Full<Bytes>>;
 
 const BUDGET: Duration = Duration::from_secs(2);
+const PLACES: usize = 8;
 const BODY: &[u8] = b"{\"reserved\":true}";
 
 // === Case ===
@@ -118,7 +136,7 @@ impl Case {
     /// Every case, each bare one before those that are compared with it.
     pub(crate) fn all() -> Vec<Self> {
         let asks = [Ask::Nothing, Ask::CurrentRemaining, Ask::Remaining].map(Self::Ask);
-        Run::all().into_iter().map(Self::Request).chain(asks).collect()
+        Run::all().into_iter().map(Self::Request).chain(asks).chain(Round::ALL.map(Self::Turn)).collect()
     }
 
     pub(crate) fn label(self) -> String {
@@ -150,6 +168,7 @@ impl Case {
         runtime.block_on(tokio::task::unconstrained(async {
             match self {
                 Self::Request(run) => run.drive(times).await,
+                Self::Turn(round) => round.drive(times),
                 Self::Ask(ask) => {
                     ask.drive(times).await;
                     Ok(())
@@ -170,11 +189,16 @@ impl Run {
             (Stack::Bare, Fields::Grpc),
             (Stack::BareCalling, Fields::Remaining),
             (Stack::Tower, Fields::None),
+            (Stack::TowerLimit, Fields::None),
+            (Stack::TowerShed, Fields::None),
+            (Stack::TowerAll, Fields::None),
             (Stack::TowerHttp, Fields::None),
             (Stack::Ingress, Fields::None),
             (Stack::Ingress, Fields::Ordinary),
             (Stack::Ingress, Fields::Remaining),
             (Stack::Ingress, Fields::Grpc),
+            (Stack::IngressRouted, Fields::Remaining),
+            (Stack::IngressAdmitting, Fields::Remaining),
             (Stack::IngressObserved, Fields::Remaining),
             (Stack::IngressCounted, Fields::Remaining),
             (Stack::IngressTraced, Fields::Remaining),
@@ -199,8 +223,13 @@ impl Run {
             Stack::IngressCalling | Stack::IngressCallingCounted | Stack::BareCalling => Stack::BareCalling,
             Stack::Bare
             | Stack::Tower
+            | Stack::TowerLimit
+            | Stack::TowerShed
+            | Stack::TowerAll
             | Stack::TowerHttp
             | Stack::Ingress
+            | Stack::IngressRouted
+            | Stack::IngressAdmitting
             | Stack::IngressObserved
             | Stack::IngressCounted
             | Stack::IngressTraced => Stack::Bare,
@@ -213,11 +242,22 @@ impl Run {
         match self.stack {
             Stack::Bare => self.through(handler::<Upload>(answers), times).await,
             Stack::Tower => self.through(tower::timeout::Timeout::new(handler::<Upload>(answers), BUDGET), times).await,
+            Stack::TowerLimit => self.through(ConcurrencyLimit::new(handler::<Upload>(answers), PLACES), times).await,
+            Stack::TowerShed => self.through(LoadShed::new(handler::<Upload>(answers)), times).await,
+            Stack::TowerAll => {
+                let timeout = tower::timeout::Timeout::new(handler::<Upload>(answers), BUDGET);
+                self.through(LoadShed::new(ConcurrencyLimit::new(timeout, PLACES)), times).await
+            }
             Stack::TowerHttp => {
                 let timeout = tower_http::timeout::TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, BUDGET);
                 self.through(timeout.layer(handler::<Upload>(answers)), times).await
             }
             Stack::Ingress => self.through(ingress()?.layer(handler(answers)), times).await,
+            Stack::IngressRouted => self.through(routed()?.layer(handler(answers)), times).await,
+            Stack::IngressAdmitting => {
+                let admission = Admission::to("pool", Settings::fixed(8))?;
+                self.through(routed()?.admission(&admission).layer(handler(answers)), times).await
+            }
             Stack::IngressObserved => {
                 let observer = Arc::new(|_: &Event<'_>| {});
                 self.through(routed()?.observed_by(observer).layer(handler(answers)), times).await

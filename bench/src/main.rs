@@ -8,6 +8,7 @@ use std::process::ExitCode;
 mod callgrind;
 mod cases;
 mod report;
+mod turn;
 mod wall;
 
 use cases::{Case, Failed};

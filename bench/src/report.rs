@@ -109,7 +109,7 @@ impl Row {
                 ("instructions above the bare service", above.instructions, MOST_INSTRUCTIONS),
                 ("allocations above the bare service", above.allocations, MOST_ALLOCATIONS),
             ],
-            Case::Request(_) => Vec::new(),
+            Case::Request(_) | Case::Turn(_) => Vec::new(),
             Case::Ask(_) => vec![("ns", nanos, MOST_NANOS * SLACK)],
         };
         let missed = judged.into_iter().filter(|(_, is, most)| *is > most + ROUNDING);
@@ -120,6 +120,7 @@ impl Row {
         match self.case {
             Case::Request(Run { answers: Answers::AtOnce, .. }) => "answered at once",
             Case::Request(Run { answers: Answers::AfterAWait, .. }) => "answered after a wait",
+            Case::Turn(_) => "a place, with nothing around it",
             Case::Ask(_) => "what is left",
         }
     }
@@ -127,6 +128,7 @@ impl Row {
     fn what(&self) -> String {
         let run = match self.case {
             Case::Request(run) => run,
+            Case::Turn(round) => return round.what().to_owned(),
             Case::Ask(Ask::Nothing) => return "an empty loop".to_owned(),
             Case::Ask(Ask::CurrentRemaining) => return "Operation::current().map(|op| op.remaining())".to_owned(),
             Case::Ask(Ask::Remaining) => return "oneclock::remaining()".to_owned(),
@@ -134,8 +136,13 @@ impl Row {
         let stack = match run.stack {
             Stack::Bare => "bare service",
             Stack::Tower => "tower Timeout",
+            Stack::TowerLimit => "tower ConcurrencyLimit",
+            Stack::TowerShed => "tower LoadShed",
+            Stack::TowerAll => "tower LoadShed, ConcurrencyLimit, Timeout",
             Stack::TowerHttp => "tower-http TimeoutLayer",
             Stack::Ingress => "Ingress",
+            Stack::IngressRouted => "Ingress, a route",
+            Stack::IngressAdmitting => "Ingress, a route, admission",
             Stack::IngressObserved => "Ingress, a route, an observer that does nothing",
             Stack::IngressCounted => "Ingress, a route, metrics",
             Stack::IngressTraced => "Ingress, a route, metrics and spans",
@@ -182,7 +189,7 @@ impl Row {
 fn bare(case: Case) -> Option<Case> {
     let bare = match case {
         Case::Request(run) => Case::Request(run.bare()),
-        Case::Ask(_) => Case::Ask(Ask::Nothing),
+        Case::Turn(_) | Case::Ask(_) => Case::Ask(Ask::Nothing),
     };
     (bare != case).then_some(bare)
 }

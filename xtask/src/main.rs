@@ -8,6 +8,7 @@ use crate::servers::{Servers, Use};
 
 mod corpus;
 mod fuzz;
+mod goodput;
 mod interop;
 mod itself;
 mod layers;
@@ -30,6 +31,7 @@ usage: cargo xtask COMMAND
   servers [--private] -- COMMAND      runs COMMAND with these servers, started if necessary; --private: ignores running ones
   fuzz [--seconds N] [TARGET...]      every fuzz target, or these, for N seconds each (60)
   bench [ARG...]                      instruction and allocation counts beside peers (needs valgrind)
+  bench goodput [ARG...]              what overload controls let through, beside Envoy, tower, tonic, grpcio (half an hour)
   interop [PART...] [-- ARG...]       with peers that nobody here wrote: gRPC, Connect, a browser, Envoy
   picture                             the README's picture and table of the demo, from its real output
   corpus DIR                      every file of traces in copies of public repositories through `explain`; sums must hold
@@ -150,6 +152,9 @@ fn servers(root: &Path, arguments: &[String]) -> Result<(), String> {
 }
 
 fn bench(root: &Path, arguments: &[String]) -> Result<(), String> {
+    if let Some(("goodput", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return goodput::goodput(root, rest);
+    }
     let mut valgrind = run::program(root, "valgrind".as_ref());
     valgrind.arg("--version");
     if !run::succeeds(valgrind) {
