@@ -8,6 +8,7 @@ mod demo;
 mod explain;
 mod idempotency;
 mod playbook;
+mod proxy;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,8 @@ enum Command {
     Idempotency(idempotency::Arguments),
     /// Know what to do when an alert fires: the steps in their order, and how to take each back
     Playbook(playbook::Arguments),
+    /// Give a service in any language the contract: a sidecar that every request goes through
+    Proxy(Box<proxy::Arguments>),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Explain(explain) => explain::run(&explain),
         Command::Idempotency(idempotency) => idempotency::run(&idempotency),
         Command::Playbook(playbook) => playbook::run(&playbook),
+        Command::Proxy(proxy) => proxy::run(&proxy),
     };
     match ran {
         Ok(code) => code,

@@ -1,0 +1,92 @@
+//! The body of an answer on its way to the caller.
+//!
+//! Decides nothing: what the upstream sends is handed on as it comes, and what is under way counts until all of it is handed
+//! over.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use oneclock_http::{BoundedBody, BoxError, Received};
+use pin_project_lite::pin_project;
+
+use crate::live::Entry;
+use crate::own::OwnBody;
+
+pin_project! {
+    /// The body of an answer that was forwarded.
+    #[must_use = "bodies do nothing unless polled"]
+    pub(crate) struct Forwarded {
+        #[pin]
+        source: Source,
+        entry: Option<Entry>,
+    }
+}
+
+pin_project! {
+    #[project = SourceProjection]
+    enum Source {
+        Nothing,
+        Call { #[pin] body: BoundedBody<Received> },
+        Stream { #[pin] body: OwnBody },
+    }
+}
+
+impl Forwarded {
+    /// No body, or one that a layer above writes.
+    pub(crate) fn nothing() -> Self {
+        Self { source: Source::Nothing, entry: None }
+    }
+
+    /// The answer to a call, which ends at its deadline.
+    pub(crate) fn call(body: BoundedBody<Received>, entry: Option<Entry>) -> Self {
+        Self { source: Source::Call { body }, entry }
+    }
+
+    /// What goes on behind its call.
+    pub(crate) fn stream(body: OwnBody, entry: Option<Entry>) -> Self {
+        Self { source: Source::Stream { body }, entry }
+    }
+}
+
+impl Body for Forwarded {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.project();
+        let polled = match this.source.project() {
+            SourceProjection::Nothing => Poll::Ready(None),
+            SourceProjection::Call { body } => body.poll_frame(cx),
+            SourceProjection::Stream { body } => body.poll_frame(cx),
+        };
+        if matches!(polled, Poll::Ready(None)) {
+            *this.entry = None;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Nothing => true,
+            Source::Call { body } => body.is_end_stream(),
+            Source::Stream { body } => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Nothing => SizeHint::with_exact(0),
+            Source::Call { body } => body.size_hint(),
+            Source::Stream { body } => body.size_hint(),
+        }
+    }
+}
+
+impl fmt::Debug for Forwarded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Forwarded").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,102 @@
+//! Why a proxy does not start, or keeps what it has: the thing, the fact, the way out.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use oneclock_core::admission::NotSettings;
+use oneclock_core::ingress::PolicyError;
+use oneclock_core::retry::NotAPolicy;
+use oneclock_core::{Name, Refused};
+use oneclock_http::{BoxError, NotAClient};
+
+/// A configuration that cannot be run, or not here. Nothing listens then; after a reload all goes on as before.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartFailed {
+    /// There is no listener.
+    #[error("there is no listener, so no request could ever come in")]
+    NoListener,
+    /// It cannot listen there.
+    #[error("listener {listener} cannot listen on {address}")]
+    Bind {
+        /// The listener.
+        listener: Name,
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It cannot speak TLS.
+    #[error("listener {listener} cannot use {}", file.display())]
+    Tls {
+        /// The listener.
+        listener: Name,
+        /// What was looked at.
+        file: PathBuf,
+        /// Why not.
+        #[source]
+        source: BoxError,
+    },
+    /// A route leads to an upstream that is not there.
+    #[error("route {route} leads to the upstream {upstream}, which is not declared")]
+    NoUpstream {
+        /// The route.
+        route: Name,
+        /// What it names.
+        upstream: Name,
+    },
+    /// An upstream makes no client.
+    #[error("an upstream cannot be used")]
+    Upstream(#[from] NotAClient),
+    /// The limits of a route contradict one another.
+    #[error("route {route}: its limits contradict one another")]
+    Limits {
+        /// The route.
+        route: Name,
+        /// Which.
+        #[source]
+        source: PolicyError,
+    },
+    /// The retries of a route contradict one another.
+    #[error("route {route}: its retries contradict one another")]
+    Retry {
+        /// The route.
+        route: Name,
+        /// How.
+        #[source]
+        source: NotAPolicy,
+    },
+    /// The limits of a route leave no time for an attempt.
+    #[error("route {route}: its limits leave no time for an attempt")]
+    NoTime {
+        /// The route.
+        route: Name,
+        /// Why not.
+        #[source]
+        source: Refused,
+    },
+    /// The concurrency of a route is none.
+    #[error("route {route}: its concurrency cannot be used")]
+    Admission {
+        /// The route.
+        route: Name,
+        /// Why not.
+        #[source]
+        source: NotSettings,
+    },
+    /// It is written, and not done yet. Running without it would be a promise that nobody keeps.
+    #[error("{what} is not supported yet: {instead}")]
+    NotYet {
+        /// What.
+        what: String,
+        /// What to write instead.
+        instead: &'static str,
+    },
+    /// A reload that would change listeners.
+    #[error("{what}: a reload changes routes and upstreams, not listeners; restart the proxy for that")]
+    ListenersChanged {
+        /// What is different.
+        what: String,
+    },
+}

@@ -1,0 +1,276 @@
+//! The service behind the ingress layer: one request goes to its upstream, and the answer comes back as it comes.
+//!
+//! Decides nothing about time. Below it is the library's own [`Client`], which begins the call from the operation of the
+//! request, writes what is left right before the head goes out, in every convention that the upstream understands, in place
+//! of what came in, and cuts off at the deadline. So what is here is which client, and what of the two heads is passed on
+//! ([`hop`](crate::hop)). Both bodies stream, with their trailers. A caller that leaves drops this future or the answer's
+//! body, which cancels the upstream: RST_STREAM with CANCEL over HTTP/2, a closed connection over HTTP/1.1.
+//!
+//! A declared stream (contract S2) has its upstream connection for itself ([`own`](crate::own)): it is told what the establishment
+//! has left, and goes on under the clocks of its route. The deadline of a gRPC call covers its stream (S1), so routes of gRPC are
+//! unary, with a ceiling that their streams fit in.
+//!
+//! What the upstream does not answer is told by [`Problem`], in the words of whoever asked: 502 where the call failed, 504 where
+//! it was out of time, a status of gRPC (contract X5). Never a success that nobody gave.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode, Version};
+use hyper::body::Incoming;
+use oneclock::{Operation, Shutdown, clock};
+use oneclock_core::ingress::Coverage;
+use oneclock_core::{Deadline, Trust};
+use oneclock_http::{
+    Arrival, BoundedBody, CallCap, CallError, Client, Problem, Protocol, Received, Retry, RetryLayer, TlsPeer, Upload,
+};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::answer::Forwarded;
+use crate::hop;
+use crate::live::Entry;
+use crate::own::{OwnBody, Place, Speaks, Switched};
+use crate::upgrade::{self, TunnelLimits};
+
+/// What the ingress layer hands on.
+type Asked = Request<Upload<Incoming>>;
+
+/// Forwards the requests of one route. Always ready.
+#[derive(Clone, Debug)]
+pub(crate) struct Forward(Arc<Way>);
+
+#[derive(Debug)]
+enum Way {
+    /// No route takes it.
+    Nowhere,
+    To(To),
+}
+
+/// Where the requests of one route go, and how.
+#[derive(Debug)]
+pub(crate) struct To {
+    pub(crate) clients: Clients,
+    pub(crate) attempts: Attempts,
+    pub(crate) coverage: Coverage,
+    /// Whether peers belong to us, where the route says it and not the listener.
+    pub(crate) trust: Option<Trust>,
+}
+
+/// How often one request is sent.
+#[derive(Debug)]
+pub(crate) enum Attempts {
+    /// Once, and it may take no longer than this.
+    One(Option<Duration>),
+    /// As often as a policy says.
+    By(RetryLayer),
+}
+
+/// One upstream as its callers speak to it: each protocol has a field for what is left.
+#[derive(Clone, Debug)]
+pub(crate) struct Clients {
+    pub(crate) http: Client,
+    pub(crate) grpc: Client,
+    pub(crate) connect: Client,
+    /// For what outlives its call; none where the upstream is reached over TLS.
+    pub(crate) place: Option<Place>,
+    /// What is spoken on a connection of its own: by gRPC, by everybody else.
+    pub(crate) speaks: (Speaks, Speaks),
+}
+
+/// The future of [`Forward`].
+#[must_use = "futures do nothing unless polled"]
+pub(crate) struct ForwardFuture(Pin<Box<dyn Future<Output = Result<Response<Forwarded>, Infallible>> + Send>>);
+
+// === Forward ===
+
+impl Forward {
+    /// To an upstream.
+    pub(crate) fn to(to: To) -> Self {
+        Self(Arc::new(Way::To(to)))
+    }
+
+    /// The one for requests that no route takes.
+    pub(crate) fn nowhere() -> Self {
+        Self(Arc::new(Way::Nowhere))
+    }
+}
+
+impl Service<Asked> for Forward {
+    type Response = Response<Forwarded>;
+    type Error = Infallible; // no answer is an answer, too: a problem
+    type Future = ForwardFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Asked) -> ForwardFuture {
+        let way = Arc::clone(&self.0);
+        ForwardFuture(Box::pin(async move {
+            Ok(match &*way {
+                Way::Nowhere => problem(&nowhere(&request)),
+                Way::To(to) => {
+                    let mut answer = to.forward(request).await.unwrap_or_else(|why| problem(&why));
+                    // What the upstream speaks is its connection's business: an answer in HTTP/1.0 would close ours.
+                    *answer.version_mut() = Version::HTTP_11;
+                    answer
+                }
+            })
+        }))
+    }
+}
+
+// === To ===
+
+impl To {
+    async fn forward(&self, request: Asked) -> Result<Response<Forwarded>, Problem> {
+        if request.method() == Method::CONNECT {
+            let title = "tunnels are not opened here";
+            return Err(Problem::with_status(StatusCode::NOT_IMPLEMENTED, title));
+        }
+        let wants_websocket = upgrade::is_asked(&request);
+        if wants_websocket && self.clients.place.is_none() {
+            let title = "websockets to an upstream over TLS are not supported";
+            return Err(Problem::with_status(StatusCode::NOT_IMPLEMENTED, title));
+        }
+        let (mut head, body) = request.into_parts();
+        if !hop::says_whom_it_is_for(&head) {
+            let title = "a request names one host, in one field";
+            return Err(Problem::with_status(StatusCode::BAD_REQUEST, title));
+        }
+        let protocol = Protocol::of(&head);
+        let entry = head.extensions.remove::<Entry>();
+        let arrival = head.extensions.get::<Arrival>().cloned();
+        let (peer, trust) = arrival.as_ref().map_or((None, Trust::Outside), |came| (came.peer, came.trust));
+        let tls = head.extensions.get::<TlsPeer>().is_some();
+        hop::pass_on(&mut head, peer, self.trust.unwrap_or(trust), tls);
+        if let (Some(entry), Some(operation)) = (&entry, Operation::current()) {
+            entry.until(operation.deadline());
+        }
+        let request = Request::from_parts(head, body);
+        let shutdown = arrival.map(|came| came.shutdown).unwrap_or_default();
+        match (&self.clients.place, self.coverage) {
+            (Some(place), _) if wants_websocket => self.upgrade(place, request, &shutdown, entry).await,
+            (Some(place), Coverage::Streaming { total, .. }) => {
+                let client = self.clients.of(protocol);
+                let speaks = self.clients.speaks(protocol);
+                let asked = place.exchange(client.destination(), speaks, request, &shutdown);
+                let (answer, lease) = asked.await.map_err(|error| told(&error))?;
+                if let Some(entry) = &entry {
+                    entry.until(Deadline::after(clock::now(), total)); // by then in any case
+                }
+                Ok(answer.map(|body| Forwarded::stream(OwnBody::new(body, lease), entry)))
+            }
+            _ => {
+                let answer = self.call(protocol, request).await.map_err(|error| told(&error))?;
+                Ok(answer.map(|body| Forwarded::call(body, entry)))
+            }
+        }
+    }
+
+    async fn call(&self, protocol: Protocol, mut request: Asked) -> Result<Response<BoundedBody<Received>>, CallError> {
+        let mut client = self.clients.of(protocol).clone();
+        match &self.attempts {
+            Attempts::One(limit) => {
+                if let Some(limit) = limit {
+                    request.extensions_mut().insert(CallCap(*limit));
+                }
+                client.call(request).await
+            }
+            Attempts::By(layer) => {
+                let mut retried: Retry<Client> = layer.layer(client);
+                retried.call(request).await
+            }
+        }
+    }
+
+    /// Asks the upstream for a WebSocket. If it agrees the operation ends, and the bytes go both ways; if not, its answer is one
+    /// like any other.
+    async fn upgrade(
+        &self,
+        place: &Place,
+        mut request: Asked,
+        shutdown: &Shutdown,
+        entry: Option<Entry>,
+    ) -> Result<Response<Forwarded>, Problem> {
+        let caller = hyper::upgrade::on(&mut request);
+        upgrade::say(request.headers_mut());
+        let destination = self.clients.http.destination();
+        let asked = place.exchange(destination, Speaks::Http1, request, shutdown);
+        let (mut answer, lease) = asked.await.map_err(|error| told(&error))?;
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(answer.map(|body| Forwarded::stream(OwnBody::new(body, lease), entry)));
+        }
+        let agreed = answer.extensions_mut().remove::<Switched>();
+        if !agreed.is_some_and(|Switched(protocol)| upgrade::is_websocket(&protocol)) {
+            return Err(Problem::call_failed().insight("it switched to a protocol that nobody asked for"));
+        }
+        let upstream = hyper::upgrade::on(&mut answer);
+        let limits = match self.coverage {
+            Coverage::Streaming { idle, total } => TunnelLimits { idle, total },
+            Coverage::Unary => TunnelLimits::default(),
+        };
+        if let Some(entry) = &entry {
+            entry.until(Deadline::after(clock::now(), limits.total));
+        }
+        upgrade::tunnel(caller, upstream, limits, shutdown, (lease, entry));
+        upgrade::say(answer.headers_mut());
+        Ok(answer.map(|_| Forwarded::nothing()))
+    }
+}
+
+// === Clients ===
+
+impl Clients {
+    fn of(&self, protocol: Protocol) -> &Client {
+        match protocol {
+            Protocol::Grpc => &self.grpc,
+            Protocol::ConnectUnary | Protocol::ConnectStream(_) => &self.connect,
+            _ => &self.http,
+        }
+    }
+
+    fn speaks(&self, protocol: Protocol) -> Speaks {
+        let (grpc, others) = self.speaks;
+        if protocol == Protocol::Grpc { grpc } else { others }
+    }
+}
+
+/// Why the upstream gave no answer. Written for its caller by the ingress layer.
+fn told(error: &CallError) -> Problem {
+    tracing::debug!(%error, "no answer from the upstream");
+    Problem::from(error)
+}
+
+/// A gRPC client takes "not found" for an answer of the method: that there is no such method has a status of its own.
+fn nowhere(request: &Asked) -> Problem {
+    const UNIMPLEMENTED: u8 = 12;
+    let problem = Problem::with_status(StatusCode::NOT_FOUND, "no route takes this request");
+    problem.typed("no_route", UNIMPLEMENTED).detail(format!("{} {}", request.method(), request.uri().path()))
+}
+
+fn problem(problem: &Problem) -> Response<Forwarded> {
+    let (mut head, _) = problem.to_response(Trust::Outside).into_parts();
+    head.extensions.insert(problem.clone()); // the ingress layer writes the body
+    Response::from_parts(head, Forwarded::nothing())
+}
+
+// === ForwardFuture ===
+
+impl Future for ForwardFuture {
+    type Output = Result<Response<Forwarded>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl std::fmt::Debug for ForwardFuture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ForwardFuture").finish_non_exhaustive()
+    }
+}

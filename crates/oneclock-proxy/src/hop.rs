@@ -1,0 +1,176 @@
+//! What of a head speaks of one hop only, and what the next hop is told of the one before.
+//!
+//! Decides, by what proxies have in common: the caller's `host` is kept (Envoy's default, nginx with
+//! `proxy_set_header Host $http_host`), since services build links and check origins with it; `x-forwarded-for` is appended
+//! to; `x-forwarded-proto` is set, unless somebody inside has said it already; `via` is not added, as Envoy and nginx do not.
+//! Fields of one connection go both ways (RFC 9110 section 7.6.1); `te: trailers` stays, since gRPC asks with it.
+
+use std::net::SocketAddr;
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::{Authority, PathAndQuery};
+use http::{Uri, Version, request};
+use oneclock_core::Trust;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Fields that speak of one connection only. `te` is looked at apart.
+const OF_ONE_HOP: [HeaderName; 7] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// Makes the head of a request ready to be passed on: its target a path, whom it is for in `host`, nothing of its own hop.
+pub(crate) fn pass_on(head: &mut request::Parts, peer: Option<SocketAddr>, trust: Trust, tls: bool) {
+    // Before anything is added: a caller that names `x-forwarded-for` in `connection` must not have it removed.
+    strip(&mut head.headers);
+    if head.headers.contains_key(header::TE) {
+        if takes_trailers(&head.headers) {
+            head.headers.insert(header::TE, HeaderValue::from_static("trailers"));
+        } else {
+            head.headers.remove(header::TE);
+        }
+    }
+    // The accept loop has said "100 Continue" when the upload is first asked for; the next hop is sent it without asking.
+    head.headers.remove(header::EXPECT);
+    let target = std::mem::take(&mut head.uri).into_parts();
+    if let Some(host) = target.authority.as_ref().and_then(host_of) {
+        head.headers.insert(header::HOST, host); // it outranks the field (RFC 9112 section 3.2.2, RFC 9113 section 8.3.1)
+    }
+    head.uri = Uri::from(target.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/")));
+    if let Some(peer) = peer {
+        append(&mut head.headers, &X_FORWARDED_FOR, &peer.ip().to_canonical().to_string());
+    }
+    if trust == Trust::Outside || !head.headers.contains_key(X_FORWARDED_PROTO) {
+        head.headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(if tls { "https" } else { "http" }));
+    }
+}
+
+/// Whether it is clear for which host a request is. Two fields would be read differently by two hops, and so would none over
+/// HTTP/1.1 (RFC 9112 section 3.2).
+pub(crate) fn says_whom_it_is_for(head: &request::Parts) -> bool {
+    let mut hosts = head.headers.get_all(header::HOST).into_iter();
+    let (first, second) = (hosts.next(), hosts.next());
+    second.is_none() && (first.is_some() || head.version != Version::HTTP_11)
+}
+
+/// Removes what speaks of one connection, and what `connection` names. `te` stays, for who knows what it is for.
+pub(crate) fn strip(headers: &mut HeaderMap) {
+    if headers.contains_key(header::CONNECTION) {
+        let named: Vec<HeaderName> =
+            tokens(headers, &header::CONNECTION).filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
+        for name in named {
+            // Whom it is for and where it ends belong to the message, whatever this connection says.
+            if name != header::HOST && name != header::CONTENT_LENGTH && name != header::TE {
+                headers.remove(name);
+            }
+        }
+    }
+    for name in &OF_ONE_HOP {
+        headers.remove(name);
+    }
+}
+
+/// The words of a field that lists them.
+pub(crate) fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h [u8]> {
+    let all = headers.get_all(name).into_iter();
+    all.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
+}
+
+fn takes_trailers(headers: &HeaderMap) -> bool {
+    tokens(headers, &header::TE).any(|token| token.eq_ignore_ascii_case(b"trailers"))
+}
+
+/// Without a user: it is nobody's business but the caller's own.
+fn host_of(authority: &Authority) -> Option<HeaderValue> {
+    let text = authority.as_str();
+    HeaderValue::from_str(text.rsplit_once('@').map_or(text, |(_, host)| host)).ok()
+}
+
+/// One list in one field, so that whoever reads only the first or only the last sees all of it.
+fn append(headers: &mut HeaderMap, name: &HeaderName, value: &str) {
+    let mut list = Vec::new();
+    for said in headers.get_all(name) {
+        list.extend_from_slice(said.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    list.extend_from_slice(value.as_bytes());
+    if let Ok(list) = HeaderValue::from_bytes(&list) {
+        headers.insert(name.clone(), list);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    const PEER: &str = "192.0.2.7:4242";
+
+    #[track_caller]
+    fn passed_on(uri: &str, fields: &[(&str, &str)], trust: Trust) -> (String, Vec<(String, String)>) {
+        let mut request = Request::get(uri);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let (mut head, ()) = request.body(()).expect("a request").into_parts();
+        pass_on(&mut head, PEER.parse().ok(), trust, false);
+        let fields = head.headers.iter();
+        let fields = fields.map(|(name, value)| (name.to_string(), value.to_str().expect("text").to_owned()));
+        (head.uri.to_string(), fields.collect())
+    }
+
+    fn field<'f>(fields: &'f [(String, String)], name: &str) -> Option<&'f str> {
+        fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    #[test]
+    fn what_speaks_of_one_connection_stays_on_it() {
+        let (_, fields) = passed_on(
+            "/",
+            &[
+                ("host", "shop"),
+                ("connection", "close, x-hop, x-forwarded-for, host"),
+                ("x-hop", "1"),
+                ("x-forwarded-for", "198.51.100.1"),
+                ("keep-alive", "timeout=5"),
+                ("upgrade", "h2c"),
+                ("te", "gzip, trailers"),
+                ("accept", "*/*"),
+            ],
+            Trust::Outside,
+        );
+        let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
+        for gone in ["connection", "x-hop", "keep-alive", "upgrade"] {
+            assert!(!names.contains(&gone), "{gone} in {names:?}");
+        }
+        assert_eq!(field(&fields, "host"), Some("shop"));
+        assert_eq!(field(&fields, "te"), Some("trailers"));
+        assert_eq!(field(&fields, "x-forwarded-for"), Some("192.0.2.7"), "ours is added after theirs is gone");
+    }
+
+    #[test]
+    fn the_callers_host_is_kept_and_the_target_outranks_it() {
+        let (uri, fields) = passed_on("http://u:p@shop:81/cart?id=7", &[("host", "other")], Trust::Outside);
+        assert_eq!((uri.as_str(), field(&fields, "host")), ("/cart?id=7", Some("shop:81")));
+        let (uri, fields) = passed_on("/cart", &[("host", "shop")], Trust::Outside);
+        assert_eq!((uri.as_str(), field(&fields, "host")), ("/cart", Some("shop")));
+    }
+
+    #[test]
+    fn the_next_hop_is_told_who_came_and_how() {
+        let said = [("x-forwarded-for", "198.51.100.1"), ("x-forwarded-proto", "https")];
+        let (_, fields) = passed_on("/", &said, Trust::Inside);
+        assert_eq!(field(&fields, "x-forwarded-for"), Some("198.51.100.1, 192.0.2.7"));
+        assert_eq!(field(&fields, "x-forwarded-proto"), Some("https"), "of the gateway before us");
+        let (_, fields) = passed_on("/", &said, Trust::Outside);
+        assert_eq!(field(&fields, "x-forwarded-proto"), Some("http"), "not for outsiders to say");
+        assert_eq!(field(&fields, "via"), None);
+    }
+}

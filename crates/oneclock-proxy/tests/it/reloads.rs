@@ -1,0 +1,161 @@
+//! Another configuration while requests are under way, and configurations that do not run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use oneclock_core::Name;
+use oneclock_core::ingress::Coverage;
+use oneclock_proxy::config::{Config, Listener, Tls};
+use oneclock_proxy::{Proxy, StartFailed};
+use oneclock_test::caller::{Caller, How};
+use oneclock_test::{Baseline, Protocol, peer};
+use tokio::task::JoinSet;
+
+use crate::common::{AMPLE, Upstream, address, body, config, config_with, loopback, ms, start, whole_h1, whole_h2};
+
+async fn named(name: &'static str) -> Upstream {
+    Upstream::of(move |_| async move { Response::new(body(Full::from(Bytes::from(name)))) }).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_under_load_loses_no_answer() {
+    let (one, two) = (named("one").await, named("two").await);
+    let proxy = start(config(one.addr, Protocol::Http1)).await;
+    let (addr, done) = (address(&proxy), Arc::new(AtomicBool::new(false)));
+    let mut callers = JoinSet::new();
+    let answered = Arc::new(AtomicUsize::new(0));
+    for http2 in [false, true, false, true] {
+        let (done, answered) = (Arc::clone(&done), Arc::clone(&answered));
+        callers.spawn(async move {
+            let caller = Caller::h2(addr).connect().await.expect("a connection");
+            while !done.load(Ordering::Relaxed) {
+                let (status, body) = if http2 {
+                    let call = caller.get("/").send().await.expect("sent");
+                    let (status, _, body, _) = whole_h2(call.answer().await);
+                    (status, body)
+                } else {
+                    let (status, _, body) = whole_h1(Caller::h1(addr).get("/").answer().await.expect("sent"));
+                    (status, body)
+                };
+                assert_eq!(status, StatusCode::OK);
+                assert!(body == "one" || body == "two", "{body:?}");
+                answered.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    let like = |upstream: &Upstream| {
+        let mut file = config(upstream.addr, Protocol::Http1);
+        file.listeners.clone_from(&proxy.config().listeners);
+        file
+    };
+    for nth in 0..40 {
+        let before = answered.load(Ordering::Relaxed);
+        proxy.reload(like(if nth % 2 == 0 { &two } else { &one })).expect("it is taken");
+        while answered.load(Ordering::Relaxed) < before + 4 {
+            tokio::task::yield_now().await;
+        }
+    }
+    proxy.reload(like(&two)).expect("it is taken");
+    done.store(true, Ordering::Relaxed);
+    callers.join_all().await;
+    let (_, _, body) = whole_h1(Caller::h1(addr).get("/").answer().await.expect("sent"));
+    assert_eq!(body, "two");
+}
+
+#[tokio::test]
+async fn what_is_in_flight_keeps_what_it_began_with() {
+    let (slow, two) = (peer::slow(Protocol::Http1, ms(300)).expect("a port"), named("two").await);
+    let proxy = start(config(slow.addr(), Protocol::Http1)).await;
+    let call = Caller::h1(address(&proxy)).get("/").send(How::Close).await.expect("sent");
+    slow.await_request().await.expect("a request");
+    let mut file = config(two.addr, Protocol::Http1);
+    file.listeners.clone_from(&proxy.config().listeners);
+    proxy.reload(file).expect("it is taken");
+    let (_, _, body) = whole_h1(Caller::h1(address(&proxy)).get("/").answer().await.expect("sent"));
+    assert_eq!(body, "two");
+    let (status, _, body) = whole_h1(call.answer().await);
+    assert_eq!((status, &body[..]), (StatusCode::OK, &b"late"[..]));
+}
+
+#[tokio::test]
+async fn a_reload_that_is_refused_changes_nothing() {
+    let one = named("one").await;
+    let proxy = start(config(one.addr, Protocol::Http1)).await;
+    let mut file = proxy.config();
+    file.listeners.push(Listener::new(Name::from("more"), loopback()));
+    let refused = proxy.reload(file).expect_err("a new listener");
+    let said = "listener more is new: a reload changes routes and upstreams, not listeners; restart the proxy for that";
+    assert_eq!(refused.to_string(), said);
+    let mut file = proxy.config();
+    file.routes[0].upstream = Name::from("nobody");
+    let refused = proxy.reload(file).expect_err("no such upstream");
+    assert_eq!(refused.to_string(), "route all leads to the upstream nobody, which is not declared");
+    let (_, _, body) = whole_h1(Caller::h1(address(&proxy)).get("/").answer().await.expect("sent"));
+    assert_eq!(body, "one");
+}
+
+#[tokio::test]
+async fn what_is_not_done_yet_is_refused() {
+    let config = config_with(([127, 0, 0, 1], 3000).into(), Protocol::Http1, |route| {
+        route.kind = Coverage::Streaming { idle: AMPLE, total: AMPLE };
+        route.backend_request = Some(ms(100));
+    });
+    let said = Proxy::check(&config).expect_err("not yet").to_string();
+    let want =
+        "route all: backendRequest of a stream is not supported yet: leave it out; request bounds the establishment";
+    assert_eq!(said, want);
+    let taken = tokio::net::TcpListener::bind(loopback()).await.expect("a port");
+    let addr = taken.local_addr().expect("an address");
+    let refused = Proxy::start(Config::simple(addr, "http://127.0.0.1:3000").expect("a configuration")).await;
+    assert!(matches!(refused, Err(StartFailed::Bind { address, .. }) if address == addr));
+}
+
+#[tokio::test]
+async fn tls_from_files_and_a_file_that_is_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    std::fs::write(&certificate, made.cert.pem()).expect("written");
+    std::fs::write(&key, made.signing_key.serialize_pem()).expect("written");
+    let mut tls = tls_of(&format!("certificate: {}, key: {}", certificate.display(), key.display()));
+    Proxy::check(&tls).expect("it can be run");
+    let upstream = named("secured").await;
+    tls.upstreams = config(upstream.addr, Protocol::Http1).upstreams;
+    let proxy = start(tls).await;
+    let mut roots = oneclock_http::rustls::RootCertStore::empty();
+    roots.add(made.cert.der().clone()).expect("a root");
+    let client = oneclock_http::rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let uri = format!("https://localhost:{}", address(&proxy).port());
+    let client = oneclock_http::Client::builder("proxy", uri).tls(client).build().expect("a client");
+    let answer = client.get("/").await.expect("an answer");
+    let said = oneclock_http::collect(answer.into_body(), 64).await.expect("a body");
+    assert_eq!(said, "secured");
+
+    let none = tls_of(&format!("certificate: {}, key: {}", folder.path().join("none.pem").display(), key.display()));
+    let refused = Proxy::check(&none).expect_err("no such file").to_string();
+    assert!(refused.starts_with("listener http cannot use ") && refused.ends_with("none.pem"), "{refused}");
+}
+
+fn tls_of(files: &str) -> Config {
+    let file = format!(
+        "listeners: [{{ name: http, address: 127.0.0.1:0, tls: {{ {files} }} }}]\nupstreams: {{ app: {{ url: 'http://127.0.0.1:1' }} }}\n\
+         routes:\n- matches: [{{ path: {{ type: PathPrefix, value: / }} }}]\n  upstream: app\n"
+    );
+    let config = Config::parse(&file).expect("a configuration");
+    let _: &Option<Tls> = &config.listeners[0].tls;
+    config
+}
+
+#[tokio::test]
+async fn nothing_is_left_behind() {
+    let upstream = peer::stall(Protocol::Http1).expect("a port");
+    let before = Baseline::take();
+    let proxy = start(config(upstream.addr(), Protocol::Http1)).await;
+    let call = Caller::h1(address(&proxy)).get("/").header("x-remaining-ms", "200");
+    whole_h1(call.answer().await.expect("sent"));
+    proxy.shutdown().await;
+    before.assert_back().await;
+}
