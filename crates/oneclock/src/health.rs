@@ -185,7 +185,7 @@ impl Health {
     }
 
     /// Holds no call back any more, whatever becomes of them: throttle and breaker. The throttle counts them all the same. The
-    /// breaker is closed by this, and counts none: neither those that are under way.
+    /// breaker is closed by this, and counts none, nor any that is under way.
     pub fn switch_off(&self) {
         self.0.on.store(false, Ordering::Relaxed);
         let change = self.0.breaker.as_ref().and_then(|breaker| breaker.set_back(clock::now()));

@@ -7,7 +7,7 @@
 //! 2. A free place and an empty queue: it starts. No estimate refuses anything then, so an estimate that has gone wrong is
 //!    found out by what runs.
 //! 3. Else it is doomed if what it has left is less than the wait before it and what such work needs (an
-//!    [`Estimate`](crate::estimate::Estimate), 0.9 of it, downstream included): refused at once.
+//!    [`Estimate`], 0.9 of it, downstream included): refused at once.
 //! 4. Else it waits. The earliest deadline is served first; once the queue stands, the newest, and the wait of the queue is
 //!    bounded: the oldest go ([`queue`](crate::queue)).
 //! 5. One that waits is told when it *becomes* doomed, not when its turn comes, so that its caller can use what is left.

@@ -1,8 +1,9 @@
 //! Whether a destination is called at all after too many of its calls failed: a circuit breaker.
 //!
 //! Decides from failures only, and from timeouts that no short budget of a caller caused ([`Told`] says which those are). As
-//! long as nobody was ever answered the hurried callers count as well: that is how a far side looks that is silent. Refusals for load are none: how many calls are made then is the [`throttle`](crate::throttle)'s decision, and a breaker that
-//! counted them would open while the far side does all that it can.
+//! long as nobody was ever answered those count as well: a silent far side looks like that. Refusals for load are none: how many
+//! calls are made then is the [`throttle`](crate::throttle)'s decision, and a breaker that counted them would open while the far
+//! side does all that it can.
 //!
 //! ```text
 //! closed ──(a share of the calls failed)──▶ open ──(its time is over)──▶ half open: one probe at a time

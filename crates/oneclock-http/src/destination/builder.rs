@@ -93,9 +93,9 @@ impl DestinationBuilder {
     ///
     /// A call is held back only if the window and the last second both say so, so that a far side which accepts again is not kept
     /// from its callers for a minute. At most 95 of 100 are, and one a second is made in any case. Two knobs, and seldom a reason to
-    /// turn them: [`window`](ThrottlePolicyBuilder::window), longer for a destination with few calls;
-    /// [`multiple`](ThrottlePolicyBuilder::multiple), nearer to 1 where a refusal costs the far side almost as much as the work.
-    /// Both: `docs/guide/overload-clients.md`.
+    /// turn them: [`window`](oneclock_core::throttle::ThrottlePolicyBuilder::window), longer for a destination with few calls;
+    /// [`multiple`](oneclock_core::throttle::ThrottlePolicyBuilder::multiple), nearer to 1 where a refusal costs the far side almost
+    /// as much as the work. More in `docs/guide/overload-clients.md`.
     pub fn throttle(mut self, policy: ThrottlePolicy) -> Self {
         self.1.throttle = Some(policy);
         self

@@ -96,6 +96,7 @@ async fn r8_a_status_that_is_passed_on_does_not_say_that_the_whole_was_not_begun
 /// those. It is load, here as there.
 #[tokio::test(start_paused = true)]
 async fn what_is_held_back_or_refused_for_load_below_is_load_here_in_the_head_and_after_it() {
+    assert_eq!(Problem::new(Reason::Shed.of_a_part()).grpc_status(), 1, "the naive way");
     let far = serve_plain(not_begun());
     let broken = destination("stock").breaker(BreakerPolicy::default()).build().unwrap();
     (0..20).filter_map(|_| broken.health().ask(ms(300)).ok()).for_each(|watch| watch.told(Told::Broken));

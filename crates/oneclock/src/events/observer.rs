@@ -24,14 +24,14 @@ pub trait Observer: Send + Sync + 'static {
     fn on(&self, event: &Event<'_>);
 
     /// A request arrived, and is accepted or refused. Asked once for each, by the outermost ingress layer, before any of its work
-    /// begins. What this returns is kept beside its operation, and comes back in [`OperationEnded::slot`], also where a
-    /// service below never became ready; beside one that is refused it comes back in [`Refusal::slot`] at once.
+    /// begins. What this returns is kept beside its operation, and comes back in [`OperationEnded::slot`](super::OperationEnded::slot), also where a
+    /// service below never became ready; beside one that is refused it comes back in [`Refusal::slot`](super::Refusal::slot) at once.
     fn request_began(&self, request: &RequestBegan<'_>) -> Slot {
         let _ = request;
         Slot::default()
     }
 
-    /// A call begins. What this returns is kept beside the call, and comes back in [`Called::slot`].
+    /// A call begins. What this returns is kept beside the call, and comes back in [`Called::slot`](super::Called::slot).
     fn begun(&self, call: &CallBegan<'_>) -> Slot {
         let _ = call;
         Slot::default()
