@@ -39,7 +39,7 @@ pub(crate) struct Blocking {
 /// What the task found out, on its way to the caller.
 enum Told {
     /// The server answered. The call goes with it: whoever has both closes it.
-    Answer { call: Call, result: RedisResult<Value>, never_written: bool },
+    Answer { call: Box<Call>, result: RedisResult<Value>, never_written: bool },
     /// The call came to its end.
     Stopped(RedisError),
 }
@@ -77,7 +77,7 @@ impl Blocking {
         match (&mut self.told).await {
             Ok(Told::Answer { call, result, never_written }) => {
                 self.back = None; // taken
-                settle(call, result, self.may_be_half_done, self.access, never_written)
+                settle(*call, result, self.may_be_half_done, self.access, never_written)
             }
             Ok(Told::Stopped(error)) => Err(error),
             // Its runtime went away.
@@ -132,13 +132,13 @@ impl Task {
         match self.wait(call, lent.line(), held, tell, &mut left).await {
             End::Answered { call, result, never_written, tell } => {
                 lent.give_back(); // before anybody hears of it
-                let unread = match tell.send(Told::Answer { call, result, never_written }) {
+                let unread = match tell.send(Told::Answer { call: Box::new(call), result, never_written }) {
                     Ok(()) => left.await.ok(), // whoever waits takes it, or gives it back
                     Err(told) => Some(told),
                 };
                 if let Some(Told::Answer { call, result, .. }) = unread {
                     let outcome = self.settle_orphan(result).await;
-                    close_abandoned(call, outcome);
+                    close_abandoned(*call, outcome);
                 }
             }
             End::Orphaned { call, late } => {
