@@ -166,7 +166,9 @@ impl Marked {
     }
 
     fn strip(&self, headers: &mut HeaderMap) {
-        if self.marks == 0 || !headers.keys().any(|name| self.marks & mark(name.as_str()) != 0) {
+        // A mark may be that of another name: removing hashes every name, so it is looked at more closely first.
+        let is_one = |name: &HeaderName| self.marks & mark(name.as_str()) != 0 && self.names.contains(name);
+        if self.marks == 0 || !headers.keys().any(is_one) {
             return;
         }
         for name in self.names.iter() {

@@ -149,7 +149,7 @@ impl Health {
         if !shared.throttles || is_probe {
             return Ok(watch(shared.throttle.sent(now), pass));
         }
-        let sent = shared.throttle.ask((shared.random)(), now).map_err(HeldBack::Throttled)?;
+        let sent = shared.throttle.ask_with(&shared.random, now).map_err(HeldBack::Throttled)?;
         Ok(watch(sent, pass))
     }
 

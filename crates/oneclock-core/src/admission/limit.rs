@@ -69,13 +69,6 @@ impl Limit {
             Self::Found(found) => found.now(),
         }
     }
-
-    /// A place was held for so long, so many were, and whether somebody waits.
-    pub(super) fn held(&self, held: Duration, sample: Sample, (busy, waiting): (u32, bool), now: Tick) {
-        if let Self::Found(found) = self {
-            found.held(held, sample, (busy, waiting), now);
-        }
-    }
 }
 
 impl Found {
@@ -86,7 +79,8 @@ impl Found {
         places.clamp(self.least, self.most)
     }
 
-    fn held(&self, held: Duration, sample: Sample, (busy, waiting): (u32, bool), now: Tick) {
+    /// A place was held for so long, so many were, and whether somebody waits.
+    pub(super) fn held(&self, held: Duration, sample: Sample, (busy, waiting): (u32, bool), now: Tick) {
         let micros = u64::try_from(held.as_micros()).unwrap_or(1 << 34);
         #[expect(clippy::cast_precision_loss, reason = "a time")]
         let is_short = (micros as f64) < f64::from_bits(self.best.load(Ordering::Relaxed));

@@ -171,19 +171,31 @@ impl<T> Admission<T> {
     /// become slow, and never that it is quick.
     #[must_use = "those in it have places, or are to be told that they get none"]
     pub fn vacate_after(&self, held: Duration, sample: Sample, now: Tick) -> Vec<Settled<T>> {
+        if self.vacates_quietly(held, sample, now) { Vec::new() } else { self.hand_on(now) }
+    }
+
+    /// The same as [`vacate_after`](Self::vacate_after), as far as nobody waits. If somebody does, the place is to be
+    /// [handed on](Self::hand_on).
+    #[must_use = "the place may have to be handed on"]
+    pub fn vacates_quietly(&self, held: Duration, sample: Sample, now: Tick) -> bool {
         self.held.add(held);
-        let (busy, waiting) = self.slots.now();
-        self.limit.held(held, sample, (busy, waiting > 0), now);
-        self.vacate_unused(now)
+        if let Limit::Found(found) = &self.limit {
+            let (busy, waiting) = self.slots.now();
+            found.held(held, sample, (busy, waiting > 0), now);
+        }
+        self.slots.give_back()
     }
 
     /// The same, of a place that was never used: whoever was handed it had just left. That says nothing of how long places are
     /// held.
     #[must_use = "those in it have places, or are to be told that they get none"]
     pub fn vacate_unused(&self, now: Tick) -> Vec<Settled<T>> {
-        if self.slots.give_back() {
-            return Vec::new();
-        }
+        if self.slots.give_back() { Vec::new() } else { self.hand_on(now) }
+    }
+
+    /// A place that is free, and for which somebody waited a moment ago, goes on.
+    #[must_use = "those in it have places, or are to be told that they get none"]
+    pub fn hand_on(&self, now: Tick) -> Vec<Settled<T>> {
         let mut settled = Vec::with_capacity(1);
         let mut line = self.line();
         let (stand, enforced) = (self.stand(now), self.mode() == Mode::Enforce);

@@ -27,7 +27,7 @@ fn until(n: u64) -> Deadline {
 /// Work of a sort that is known to take about `takes`.
 fn known(admission: &Admission<u32>, takes: Duration) -> Arc<Class> {
     let class = admission.class();
-    (0..64).for_each(|_| class.took(takes, Sample::Whole, Tick::default()));
+    (0..256).for_each(|_| class.took(takes, Sample::Whole, Tick::default()));
     class
 }
 

@@ -40,12 +40,18 @@ impl Histogram {
         self.count.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub(super) fn clear(&self) {
-        for bucket in &self.buckets {
-            bucket.store(0, Ordering::Relaxed);
+    /// Becomes empty, and takes what was in it out of `all`: each exactly once, whoever adds meanwhile.
+    pub(super) fn leave(&self, all: &Self) {
+        for (mine, all) in self.words().zip(all.words()) {
+            let left = mine.swap(0, Ordering::Relaxed);
+            if left > 0 {
+                all.fetch_sub(left, Ordering::Relaxed);
+            }
         }
-        self.count.store(0, Ordering::Relaxed);
-        self.cut_off.store(0, Ordering::Relaxed);
+    }
+
+    fn words(&self) -> impl Iterator<Item = &AtomicU32> {
+        self.buckets.iter().chain([&self.count, &self.cut_off])
     }
 }
 

@@ -29,7 +29,7 @@ const SAMPLES: u32 = 128;
 /// A window is over after this time.
 const WINDOW: Duration = Duration::from_millis(2_500);
 /// After this many samples, or this time, the quantile is made anew. That costs a few microseconds, so not for every request.
-const FRESH: u32 = 64;
+const FRESH: u32 = 256;
 const FRESH_FOR: Duration = Duration::from_millis(100);
 
 /// Work that was cut off before it had taken this part of what is needed says nothing. A bucket's grain less than all.
@@ -63,6 +63,7 @@ pub enum Sample {
 pub struct Estimate {
     quantile: f64,
     windows: [Histogram; WINDOWS],
+    all: Histogram,     // what is in the windows, together
     current: AtomicU32, // counts on; its window is the rest by their number
     since: AtomicU64,   // when the current window began
     fresh: AtomicU32,   // samples since the quantiles were made
@@ -79,6 +80,7 @@ impl Estimate {
         Self {
             quantile: if quantile.is_nan() { DEFAULT_QUANTILE } else { quantile.clamp(0.01, 0.999) },
             windows: std::array::from_fn(|_| Histogram::new()),
+            all: Histogram::new(),
             current: AtomicU32::new(0),
             since: AtomicU64::new(0),
             fresh: AtomicU32::new(0),
@@ -95,6 +97,7 @@ impl Estimate {
         }
         let begun = self.since.load(Ordering::Acquire);
         let current = self.current.load(Ordering::Acquire);
+        self.all.add(took, sample); // first: what a window takes out of it on leaving is there
         let count = self.windows[current as usize % WINDOWS].add(took, sample);
         if count >= SAMPLES || now.since(Tick::from_nanos(begun)) >= WINDOW {
             self.turn(current, begun, now);
@@ -134,9 +137,9 @@ impl Estimate {
     fn turn(&self, current: u32, begun: u64, now: Tick) {
         if self.since.compare_exchange(begun, now.as_nanos(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             let next = current.wrapping_add(1);
-            self.windows[next as usize % WINDOWS].clear();
+            self.windows[next as usize % WINDOWS].leave(&self.all);
             if now.since(Tick::from_nanos(begun)) >= 4 * WINDOW {
-                self.windows.iter().for_each(Histogram::clear); // nothing came for long: what is in them is old
+                self.windows.iter().for_each(|window| window.leave(&self.all)); // nothing came for long: what is in them is old
             }
             let _ = self.current.compare_exchange(current, next, Ordering::AcqRel, Ordering::Relaxed);
         }
@@ -145,7 +148,7 @@ impl Estimate {
     fn make(&self) {
         let current = self.current.load(Ordering::Acquire);
         let recent = [current, current.wrapping_sub(1)].map(|window| &self.windows[window as usize % WINDOWS]);
-        let all = Summary::of(self.windows.each_ref(), self.quantile).filter(|summary| summary.count >= LEAST);
+        let all = Summary::of([&self.all], self.quantile).filter(|summary| summary.count >= LEAST);
         let recent = Summary::of(recent, self.quantile).filter(|summary| summary.count >= LEAST);
         let all = all.unwrap_or_default();
         let needed = recent.map_or(all.quantile, |recent| recent.quantile.min(all.quantile));
@@ -232,7 +235,7 @@ mod tests {
     fn many_threads_turn_the_windows_once() {
         let (estimate, over) = (&Estimate::default(), std::sync::atomic::AtomicBool::new(false));
         let clock = &AtomicU64::new(8);
-        let known = || Summary::of(estimate.windows.each_ref(), 0.9).map_or(0, |summary| summary.count);
+        let known = || Summary::of([&estimate.all], 0.9).map_or(0, |summary| summary.count);
         (0..8 * SAMPLES).for_each(|_| estimate.record(MS, Sample::Whole, at(1)));
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)

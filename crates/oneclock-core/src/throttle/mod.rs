@@ -119,12 +119,17 @@ pub enum NotAThrottle {
 /// ```
 pub struct Throttle(Shared<AtomicU64>);
 
+/// Where nothing speaks against calls, that is looked at again after this time, or when one is not accepted. The sums are too much
+/// for every call.
+const CLEAR_FOR: Duration = Duration::from_millis(100);
+
 struct Shared<W> {
     policy: ThrottlePolicy,
     window: Cohorts<W>,
     lately: Cohorts<W>,
-    reserve_at: W, // when the next one may be let through in any case
-    shed_until: W, // until when it is not well, since one was refused for load
+    reserve_at: W,  // when the next one may be let through in any case
+    shed_until: W,  // until when it is not well, since one was refused for load
+    clear_until: W, // nothing spoke against it when last looked, and until then nobody looks again
 }
 
 /// A call that is sent, until its end is told. One of which nothing is told was accepted by nobody.
@@ -208,6 +213,14 @@ impl Throttle {
     /// # Errors
     /// [`Throttled`], if it is not made.
     pub fn ask(&self, random: u64, now: Tick) -> Result<Sent, Throttled> {
+        self.ask_with(|| random, now)
+    }
+
+    /// The same, with bits that are drawn only where they matter: while all is well they do not.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub fn ask_with(&self, random: impl FnOnce() -> u64, now: Tick) -> Result<Sent, Throttled> {
         self.0.ask(random, now)
     }
 
@@ -230,6 +243,7 @@ impl Throttle {
     pub fn turned_out(&self, sent: Sent, told: Told) {
         if told == Told::Shed {
             self.0.each(|cohorts| cohorts.not_accepted_after_all(sent.at));
+            self.0.look_again();
             self.0.shed(sent.at);
         }
     }
@@ -256,12 +270,19 @@ impl<W: Word> Shared<W> {
     fn new(policy: ThrottlePolicy) -> Self {
         let span = policy.window / COHORTS as u32;
         let (window, lately) = (Cohorts::of(span), Cohorts::of(span.min(LATELY)));
-        Self { policy, window, lately, reserve_at: W::holding(0), shed_until: W::holding(0) }
+        Self {
+            policy,
+            window,
+            lately,
+            reserve_at: W::holding(0),
+            shed_until: W::holding(0),
+            clear_until: W::holding(0),
+        }
     }
 
-    fn ask(&self, random: u64, now: Tick) -> Result<Sent, Throttled> {
+    fn ask(&self, random: impl FnOnce() -> u64, now: Tick) -> Result<Sent, Throttled> {
         let share = self.share(now);
-        if random >> 32 >= u64::from(share) || self.take_reserve(now) {
+        if share == 0 || random() >> 32 >= u64::from(share) || self.take_reserve(now) {
             return Ok(self.sent(now));
         }
         self.each(|cohorts| cohorts.held_back(now));
@@ -280,12 +301,15 @@ impl<W: Word> Shared<W> {
         }
         match told.accepted() {
             Some(true) => self.each(|cohorts| cohorts.accepted(at)),
-            Some(false) => self.each(|cohorts| cohorts.not_accepted(at)),
-            None if told == Told::CutShort && !self.window.any_accepted(at) => {
-                self.each(|cohorts| cohorts.not_accepted(at));
-            }
+            Some(false) => self.not_accepted(at),
+            None if told == Told::CutShort && !self.window.any_accepted(at) => self.not_accepted(at),
             None => self.each(|cohorts| cohorts.not_sent(at)),
         }
+    }
+
+    fn not_accepted(&self, at: Tick) {
+        self.each(|cohorts| cohorts.not_accepted(at));
+        self.look_again();
     }
 
     fn each(&self, count: impl Fn(&Cohorts<W>)) {
@@ -294,18 +318,33 @@ impl<W: Word> Shared<W> {
     }
 
     fn shed(&self, at: Tick) {
-        let until = (at + self.policy.window / SHED_FOR).as_nanos();
-        let mut before = self.shed_until.read();
-        while before < until {
-            match self.shed_until.swap_if(before, until) {
+        until(&self.shed_until, at + self.policy.window / SHED_FOR);
+    }
+
+    /// The share that is refused at `now`, of `u32::MAX`.
+    fn share(&self, now: Tick) -> u32 {
+        if now.as_nanos() < self.clear_until.read() {
+            return 0;
+        }
+        let share = self.share_of_all(now);
+        if share == 0 {
+            until(&self.clear_until, now + CLEAR_FOR);
+        }
+        share
+    }
+
+    /// One was not accepted: what was seen last does not hold any more.
+    fn look_again(&self) {
+        let mut before = self.clear_until.read();
+        while before > 0 {
+            match self.clear_until.swap_if(before, 0) {
                 Ok(()) => return,
                 Err(instead) => before = instead,
             }
         }
     }
 
-    /// The share that is refused at `now`, of `u32::MAX`.
-    fn share(&self, now: Tick) -> u32 {
+    fn share_of_all(&self, now: Tick) -> u32 {
         let in_window = self.window.all(now);
         if in_window.requests < LEAST {
             return 0;
@@ -328,6 +367,17 @@ impl<W: Word> Shared<W> {
             }
         }
         false
+    }
+}
+
+/// Brings the moment in `word` to `moment`, if that is later.
+fn until<W: Word>(word: &W, moment: Tick) {
+    let mut before = word.read();
+    while before < moment.as_nanos() {
+        match word.swap_if(before, moment.as_nanos()) {
+            Ok(()) => return,
+            Err(instead) => before = instead,
+        }
     }
 }
 

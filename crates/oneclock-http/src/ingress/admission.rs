@@ -69,7 +69,7 @@ impl<'r> Class<'r> {
     /// Put together without an allocation, which every request would pay for; what is too long goes by its route alone.
     fn named<T>(&self, ask: impl FnOnce(Option<&str>) -> T) -> T {
         let Some(route) = self.route else { return ask(None) };
-        let mut name = [0; 128];
+        let mut name = [0; 64];
         let length = self.method.len() + route.len();
         if self.method.is_empty() || length > name.len() {
             return ask(Some(route));

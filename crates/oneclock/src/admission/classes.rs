@@ -2,11 +2,11 @@
 //!
 //! Decides the bound: 64 by name, one for all others. Read without a lock; written once for each name.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use hashbrown::HashMap;
 use oneclock_core::Name;
 use oneclock_core::admission::{Admission, Class};
 
@@ -42,7 +42,7 @@ impl Classes {
         if named.len() >= MOST {
             return Arc::clone(&self.other);
         }
-        let class = Arc::clone(named.entry(name.into()).or_insert_with(|| admission.class()));
+        let class = Arc::clone(named.entry_ref(name).or_insert_with(|| admission.class()));
         self.named.store(Arc::new(named));
         class
     }

@@ -5,7 +5,6 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use oneclock_core::Tick;
 use oneclock_core::admission::{Class, Settled};
@@ -97,7 +96,9 @@ impl Place {
     pub(crate) fn let_go(&self, now: Tick) {
         if self.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
             let sample = if self.was_cut_off.load(Ordering::Relaxed) { Sample::CutOff } else { Sample::Whole };
-            hand_on(&self.shared, Some((now.since(self.since), sample)), now);
+            if !self.shared.core.vacates_quietly(now.since(self.since), sample, now) {
+                hand_on_all(&self.shared, self.shared.core.hand_on(now), now);
+            }
         }
     }
 
@@ -126,7 +127,8 @@ impl Place {
     pub(crate) fn unused(self) {
         self.over.store(true, Ordering::Relaxed);
         if !self.given_up.swap(true, Ordering::Relaxed) && self.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            hand_on(&self.shared, None, clock::now());
+            let now = clock::now();
+            hand_on_all(&self.shared, self.shared.core.vacate_unused(now), now);
         }
     }
 }
@@ -154,15 +156,7 @@ impl fmt::Debug for Place {
     }
 }
 
-/// Whoever is next is woken; outside of the lock. `held` is none if the place was never used.
-fn hand_on(shared: &Arc<Shared>, held: Option<(Duration, Sample)>, now: Tick) {
-    let settled = match held {
-        Some((held, sample)) => shared.core.vacate_after(held, sample, now),
-        None => shared.core.vacate_unused(now),
-    };
-    hand_on_all(shared, settled, now);
-}
-
+/// Whoever is next is woken; outside of the lock.
 pub(super) fn hand_on_all(shared: &Arc<Shared>, settled: Vec<Settled<Sleeper>>, now: Tick) {
     for settled in settled {
         match settled {

@@ -3,6 +3,8 @@
 //! Decides that a part is at most as important as the whole (contract C7), and that a place is given back when the operation is
 //! over, or when the last step that must finish is.
 
+use std::sync::{Arc, OnceLock};
+
 use oneclock_core::estimate::Sample;
 use oneclock_core::{Importance, Reason, Tick};
 
@@ -108,8 +110,11 @@ impl Drop for HoldsPlace {
 
 impl Driver {
     /// The same, of a request that was given this place: it gives it back when it is over.
-    pub fn holding(self, place: Place) -> Self {
-        self.hold(place);
+    pub fn holding(mut self, place: Place) -> Self {
+        match Arc::get_mut(&mut self.operation.0) {
+            Some(inner) if inner.place.get().is_none() => inner.place = OnceLock::from(place), // cheaper than to set it
+            _ => self.hold(place),
+        }
         self
     }
 
