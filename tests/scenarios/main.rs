@@ -166,6 +166,10 @@ fn an_alert_too_few_or_too_many_would_be_noticed() {
         stories::ALL.iter().filter(move |name| stories::fires(name).iter().any(|(fired, _)| *fired == alert))
     };
     for alert in Alert::ALL {
+        if stories::WITHOUT_A_STORY.contains(alert) {
+            assert_eq!(every(*alert).count(), 0, "{} has a story", alert.name());
+            continue;
+        }
         assert!(every(*alert).count() > 0, "no story is made for {}", alert.name());
         assert!(every(*alert).count() < stories::ALL.len(), "{} fires everywhere", alert.name());
     }
