@@ -30,6 +30,8 @@ const SAMPLES: u32 = 128;
 const WINDOW: Duration = Duration::from_millis(2_500);
 /// After this many samples, or this time, the quantile is made anew. That costs a few microseconds, so not for every request.
 const FRESH: u32 = 256;
+/// While nothing is known, that is done sooner.
+const FIRST: u32 = 64;
 const FRESH_FOR: Duration = Duration::from_millis(100);
 
 /// Work that was cut off before it had taken this part of what is needed says nothing. A bucket's grain less than all.
@@ -104,7 +106,8 @@ impl Estimate {
         }
         let fresh = self.fresh.fetch_add(1, Ordering::Relaxed) + 1;
         let made_at = self.fresh_at.load(Ordering::Relaxed);
-        if fresh >= FRESH || now.since(Tick::from_nanos(made_at)) >= FRESH_FOR {
+        let due = if self.needed.load(Ordering::Relaxed) == 0 { FIRST } else { FRESH };
+        if fresh >= due || now.since(Tick::from_nanos(made_at)) >= FRESH_FOR {
             let mine =
                 self.fresh_at.compare_exchange(made_at, now.as_nanos().max(1), Ordering::Relaxed, Ordering::Relaxed);
             if mine.is_ok() {
