@@ -3,6 +3,9 @@
 //! Decides nothing. Whatever hangs on such a word is in the word itself, so relaxed order is enough.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::Tick;
 
 /// An atomic word of 64 bits.
 pub(crate) trait Word {
@@ -10,6 +13,18 @@ pub(crate) trait Word {
     fn read(&self) -> u64;
     /// Replaces `before` by `after`. On failure the value that is there instead.
     fn swap_if(&self, before: u64, after: u64) -> Result<(), u64>;
+}
+
+/// Whether this is the first in `span`: the word holds when the next one may come.
+pub(crate) fn once_in<W: Word>(free_at: &W, span: Duration, now: Tick) -> bool {
+    let mut before = free_at.read();
+    while before <= now.as_nanos() {
+        match free_at.swap_if(before, (now + span).as_nanos()) {
+            Ok(()) => return true,
+            Err(instead) => before = instead,
+        }
+    }
+    false
 }
 
 impl Word for AtomicU64 {

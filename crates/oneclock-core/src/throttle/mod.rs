@@ -37,7 +37,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::Tick;
-use crate::word::Word;
+use crate::word::{Word, once_in};
 use cohorts::{COHORTS, Cohorts, Sums};
 
 pub use told::{Had, Told};
@@ -359,14 +359,7 @@ impl<W: Word> Shared<W> {
     }
 
     fn take_reserve(&self, now: Tick) -> bool {
-        let mut free_at = self.reserve_at.read();
-        while free_at <= now.as_nanos() {
-            match self.reserve_at.swap_if(free_at, (now + RESERVE).as_nanos()) {
-                Ok(()) => return true,
-                Err(instead) => free_at = instead,
-            }
-        }
-        false
+        once_in(&self.reserve_at, RESERVE, now)
     }
 }
 
