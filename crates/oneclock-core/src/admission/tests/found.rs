@@ -62,6 +62,21 @@ fn it_shrinks_when_the_resource_slows_down_and_grows_back() {
     assert!(fate.success() > 0.97, "{fate:?}");
 }
 
+/// Everything takes ten times as long for good, and somebody always waits: what was best once is no measure any more.
+#[test]
+fn what_is_slow_for_good_is_believed_though_a_queue_stands() {
+    let mut world = world(3.0, ms(1_000));
+    world.goes_on(10);
+    world.slower = 10;
+    world.goes_on(60);
+    let most = (0..10).map(|_| {
+        world.goes_on(2);
+        world.admission.places()
+    });
+    let most = most.max().expect("ten");
+    assert!(most >= 8, "{most} of 16");
+}
+
 /// Work that is cut off at its deadline held its place as long as it did. Who counts only what was done learns of none of it
 /// from a resource where nothing is done any more, and keeps all the places that there were.
 #[test]
