@@ -66,15 +66,13 @@ impl Round {
                         return Err("the place was taken".into());
                     }
                     drop(held.take());
-                    let mut got = turn.poll(&operation, &mut nobody());
-                    if got.is_pending()
-                        && let Some(other) = others.get_mut(earliest)
-                    {
-                        // The earliest deadline was first: one of the line, whose place in it this one takes.
-                        got = other.poll(&operation, &mut nobody());
-                        *other = turn;
+                    // The earliest deadline is first: one of the line, whose place in it this one takes. As in a runtime, each is
+                    // polled when it begins to wait and when it is woken.
+                    if let Some(other) = others.get_mut(earliest) {
+                        std::mem::swap(other, &mut turn);
                         earliest = (earliest + 1) % 100;
                     }
+                    let got = turn.poll(&operation, &mut nobody());
                     match got {
                         Poll::Ready(Ok(place)) => held = Some(black_box(place)),
                         Poll::Ready(Err(why)) => return Err(format!("{why:?}").into()),

@@ -78,9 +78,13 @@ impl<T> Line<T> {
         if len >= self.most && !self.stands() && !self.queue.has_optional() {
             return Err(refused(Why::Full, len));
         }
+        let needed = asking.class.estimate.needed_at(stand.now);
+        // Those ahead are counted only where it matters how many they are.
+        if is_short || remaining >= stand.wait_behind(len).saturating_add(needed) {
+            return Ok(false);
+        }
         let ahead = self.queue.ahead_of(asking.deadline, asking.importance);
-        let needs = stand.wait_behind(ahead).saturating_add(asking.class.estimate.needed_at(stand.now));
-        if remaining >= needs || is_short {
+        if remaining >= stand.wait_behind(ahead).saturating_add(needed) {
             return Ok(false);
         }
         if stand.now < self.anyway_at {
