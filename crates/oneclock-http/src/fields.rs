@@ -22,7 +22,7 @@ use crate::protocol::{Protocol, Spoken};
 pub(crate) struct FieldSet {
     conventions: Conventions,
     names: Arc<[HeaderName]>, // of the conventions; a declared name is checked to be one
-    marks: u64,               // the marks of all names
+    marks: u128,              // the marks of all names
     own: Marked,              // those that have no name in the contract
 }
 
@@ -52,7 +52,7 @@ static RETRIES_AND_HEDGES: LazyLock<Marked> = LazyLock::new(|| Marked::new(names
 #[derive(Clone, Debug)]
 struct Marked {
     names: Arc<[HeaderName]>,
-    marks: u64, // the marks of all names
+    marks: u128, // the marks of all names
 }
 
 impl FieldSet {
@@ -168,10 +168,11 @@ impl Marked {
     fn strip(&self, headers: &mut HeaderMap) {
         // A mark may be that of another name: removing hashes every name, so it is looked at more closely first.
         let is_one = |name: &HeaderName| self.marks & mark(name.as_str()) != 0 && self.names.contains(name);
-        if self.marks == 0 || !headers.keys().any(is_one) {
+        if self.marks == 0 {
             return;
         }
-        for name in self.names.iter() {
+        // One of them at a time: a request has one or two, and these are many.
+        while let Some(name) = headers.keys().find(|name| is_one(name)).cloned() {
             headers.remove(name);
         }
     }
@@ -184,9 +185,9 @@ fn speaks_of(connection: &HeaderValue, name: &HeaderName) -> bool {
 }
 
 /// One bit, from the length of a name and its last letter.
-fn mark(name: &str) -> u64 {
+fn mark(name: &str) -> u128 {
     let last = name.as_bytes().last().map_or(0, |last| usize::from(*last));
-    1 << ((name.len() + last) % 64)
+    1 << ((name.len() * 7 + last) % 128)
 }
 
 fn may_send(trust: Trust, convention: &Convention) -> bool {

@@ -17,6 +17,7 @@ mod error;
 mod exchange;
 mod fields;
 pub mod grpc;
+pub mod hop;
 pub mod ingress;
 mod marks;
 pub mod names;
@@ -30,6 +31,8 @@ mod upload;
 pub use arrival::Arrival;
 pub use body::{BodyCutOff, BoundedBody, BoxError};
 pub use carry::{Carry, CarryLayer};
+#[doc(hidden)]
+pub use client::Dialed;
 #[cfg(feature = "tls")]
 pub use client::HandshakeFailed;
 pub use client::{
@@ -41,7 +44,7 @@ pub use egress::{CallCap, Egress, EgressFuture, EgressLayer};
 pub use end_upload::{EndUpload, EndUploadFuture, EndUploadLayer, TiedAnswer, TiedUpload};
 pub use error::{CallError, CallFailed, CallGaveUp, is_refused_stream};
 pub use exchange::{Exchange, Guarded};
-pub use ingress::{Ingress, IngressFuture, IngressLayer, Route};
+pub use ingress::{Ingress, IngressFuture, IngressLayer, PassedOn, Route};
 pub use oneclock::{DEFAULT_CAP, WithoutOperation};
 pub use problem::{NothingHappened, Problem, grpc_message, grpc_status_of_connect, ledger_json};
 pub use protocol::{Codec, Protocol};

@@ -4,7 +4,7 @@
 //! length), which [`Messages`] follows, so that an end in the middle of an answer can be said between two of them
 //! (contract X3).
 
-use http::{HeaderMap, HeaderValue, Method, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Uri, Version, header};
 use oneclock_core::wire::names as wire;
 
 /// How a caller expects to be told of an error.
@@ -140,6 +140,21 @@ impl Protocol {
         match spoken.content {
             Some(Content::Says(protocol)) => Some(protocol),
             _ => None,
+        }
+    }
+
+    /// The word for logs: its own, or that of the HTTP below it, as ALPN names it.
+    pub(crate) fn over(self, version: Version) -> &'static str {
+        match self {
+            Self::Grpc => "grpc",
+            Self::GrpcWeb | Self::GrpcWebText => "grpc-web",
+            Self::ConnectUnary | Self::ConnectStream(_) => "connect",
+            Self::Http => match version {
+                Version::HTTP_2 => "h2",
+                Version::HTTP_3 => "h3",
+                Version::HTTP_11 => "http/1.1",
+                _ => "http/1.0",
+            },
         }
     }
 

@@ -776,7 +776,7 @@ async fn few_streams(streams: u32, delay: Duration) -> (SocketAddr, tokio::task:
 #[tokio::test]
 async fn e4_a_wait_for_a_stream_of_the_peers_is_not_told_as_left() {
     let (addr, serving) = few_streams(1, ms(200)).await;
-    let inventory = builder(Protocol::Http2, addr).build().expect("a client");
+    let inventory = builder(Protocol::Http2, addr).max_connections(1).build().expect("a client");
     let op = Operation::begin("order", AMPLE);
     number(inventory.request_in(&op, get("/")).await.expect("the peer's settings are known now")).await;
     let second = Operation::begin("second", AMPLE);
@@ -784,6 +784,21 @@ async fn e4_a_wait_for_a_stream_of_the_peers_is_not_told_as_left() {
     let call = async |op: &Operation| number(inventory.request_in(op, get("/")).await.expect("an answer")).await;
     let (first, last) = tokio::join!(call(&second), call(&third));
     assert!(first > last && last <= AMPLE - ms(200), "told {first:?} and {last:?}");
+    serving.abort();
+}
+
+/// A peer that allows few calls on one connection gets several: else a dozen long streams would block everybody else.
+#[tokio::test]
+async fn i4_calls_beyond_what_a_connection_of_the_peers_takes_get_another() {
+    let (addr, serving) = few_streams(2, ms(200)).await;
+    let inventory = builder(Protocol::Http2, addr).max_connections(3).build().expect("a client");
+    let op = Operation::begin("order", AMPLE);
+    number(inventory.request_in(&op, get("/")).await.expect("the peer's settings are known now")).await;
+    let waves = AMPLE.saturating_sub(ms(200));
+    let call = async |op: Operation| number(inventory.request_in(&op, get("/")).await.expect("an answer")).await;
+    let told = futures_util::future::join_all((0..7).map(|_| call(Operation::begin("one", AMPLE)))).await;
+    let at_once = told.iter().filter(|told| **told > waves).count();
+    assert_eq!(at_once, 6, "three connections of two calls each, and one that waits: {told:?}");
     serving.abort();
 }
 

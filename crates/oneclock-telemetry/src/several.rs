@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use oneclock::events::{AnswerHead, CallBegan, Event, Fields, Observer, RequestBegan, Slot, Target};
 
-/// Tells each event to each of its observers, in order. A request and a call have one slot each: the first that fills it keeps it.
+/// Tells each event to each of its observers, in order. A request and a call have one slot each, which holds what each of them
+/// keeps there; of two things of one type the first is found.
 ///
 /// ```
 /// use oneclock::events::Counting;
@@ -38,15 +39,8 @@ impl Several {
         self
     }
 
-    fn first(&self, ask: impl Fn(&Arc<dyn Observer>) -> Slot) -> Slot {
-        let mut kept = Slot::default();
-        for observer in &self.0 {
-            let slot = ask(observer); // each hears of it
-            if kept.is_empty() {
-                kept = slot;
-            }
-        }
-        kept
+    fn all(&self, ask: impl Fn(&Arc<dyn Observer>) -> Slot) -> Slot {
+        self.0.iter().fold(Slot::default(), |kept, observer| kept.and(ask(observer)))
     }
 }
 
@@ -58,11 +52,11 @@ impl Observer for Several {
     }
 
     fn request_began(&self, request: &RequestBegan<'_>) -> Slot {
-        self.first(|observer| observer.request_began(request))
+        self.all(|observer| observer.request_began(request))
     }
 
     fn begun(&self, call: &CallBegan<'_>) -> Slot {
-        self.first(|observer| observer.begun(call))
+        self.all(|observer| observer.begun(call))
     }
 
     fn carry(&self, slot: &Slot, fields: &mut dyn Fields) {
@@ -140,8 +134,33 @@ mod tests {
         }
     }
 
+    /// Keeps a word beside each call.
+    struct Word(Arc<Mutex<Vec<String>>>);
+
+    impl Observer for Word {
+        fn on(&self, event: &Event<'_>) {
+            if let Event::Called(called) = event {
+                self.0.lock().unwrap().push(format!("{:?}", called.slot.get::<&str>()));
+            }
+        }
+
+        fn begun(&self, _: &CallBegan<'_>) -> Slot {
+            Slot::of("word")
+        }
+    }
+
     #[test]
-    fn each_hears_each_event_and_the_first_that_fills_the_slot_keeps_it() {
+    fn each_finds_what_it_keeps_beside_what_others_keep() {
+        let heard = Arc::default();
+        let one = |number| Number(number, Arc::clone(&heard));
+        let all = Several::new().and(one(Some(1))).and(Word(Arc::clone(&heard))).and(one(None));
+        let op = Operation::begin("order", Duration::from_secs(1)).observed_by(Arc::new(all));
+        drop(op.grant("inventory").call().unwrap());
+        assert_eq!(*heard.lock().unwrap(), ["Some(1) Some(1)", "Some(\"word\")", "None Some(1)"]);
+    }
+
+    #[test]
+    fn each_hears_each_event_and_of_two_of_one_type_the_first_is_found() {
         let heard = Arc::default();
         let one = |number| Number(number, Arc::clone(&heard));
         let all = Several::new().and(one(None)).and(one(Some(1))).and(one(Some(2)));

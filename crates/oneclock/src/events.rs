@@ -26,7 +26,9 @@ mod words;
 
 pub use counting::Counting;
 pub use heads::{AnswerHead, Head, RequestBegan, Target};
-pub use observer::{AlreadyObserved, Fields, Observer, answered, is_observed, observe_globally, request_began, send};
+pub use observer::{
+    AlreadyObserved, Fields, Observer, answered, global_observer, is_observed, observe_globally, request_began, send,
+};
 pub(crate) use observer::{addressed, begun, carry};
 pub use slot::Slot;
 
@@ -213,6 +215,8 @@ pub struct OperationEnded<'a> {
     pub elapsed: Duration,
     /// Where the time went.
     pub ledger: &'a Ledger,
+    /// Whether its answer goes on as a stream, which is an operation of its own with the same slot: its end is told by that.
+    pub goes_on: bool,
     /// What an observer had put beside it.
     pub slot: &'a Slot,
     /// The same, else what stands beside the nearest operation that it was a part of or was begun from, as by

@@ -106,6 +106,7 @@ pub(crate) struct Inner {
     gave_up_after: AtomicU32,              // attempts that a call of it made in vain, or a hop below; 0: none did
     told_when_over: AtomicBool,            // whether somebody waits on its token, or it is over
     told: AtomicBool,                      // whether its event was sent
+    goes_on: AtomicBool,                   // whether a stream was begun behind its head
     slot: OnceLock<Slot>,                  // what its observer keeps beside it
     step_of: OnceLock<Operation>,          // of a step that must finish: what it is a step of, for the places of that
     place: OnceLock<Place>,                // what it was given at its arrival, of what is scarce
@@ -258,6 +259,7 @@ impl Operation {
         if let Some(slot) = self.slot() {
             stream.keep(slot.clone()); // so that whoever keeps something of the request is told of its stream's end too
         }
+        self.0.goes_on.store(true, Ordering::Release);
         Driver::of(stream)
     }
 
@@ -299,6 +301,7 @@ impl Operation {
             gave_up_after: AtomicU32::new(0),
             told_when_over: AtomicBool::new(false),
             told: AtomicBool::new(false),
+            goes_on: AtomicBool::new(false),
             slot: OnceLock::new(),
             step_of: OnceLock::new(),
             place: OnceLock::new(),

@@ -22,7 +22,8 @@
 //! - At most 95 of 100 are refused, and one a second is let through in any case: who is never asked cannot say that it is
 //!   well.
 //! - What was cut off by a caller in a hurry counts as neither, as long as anybody is answered within the window. Where nobody
-//!   is, it counts as not accepted: an overloaded far side may well be silent.
+//!   is, it counts as not accepted: an overloaded far side may well be silent. Not so where strangers decide when a call ends
+//!   ([`for_strangers`](ThrottlePolicy::for_strangers)).
 //!
 //! `&self` over atomics, no lock, no clock; random bits come in as an argument.
 
@@ -69,6 +70,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 pub struct ThrottlePolicy {
     window: Duration,
     tenths: u64, // of K
+    for_strangers: bool,
 }
 
 /// Builds a [`ThrottlePolicy`].
@@ -159,11 +161,20 @@ impl ThrottlePolicy {
     pub const fn window(&self) -> Duration {
         self.window
     }
+
+    /// The same, for calls that are made in the name of strangers, as a proxy's are: they say how much time there is, and leave when
+    /// they like. What was cut short tells nothing then, also where nobody is answered; else a few of them, in a quiet minute,
+    /// could have the calls of all others held back.
+    #[must_use]
+    pub const fn for_strangers(mut self) -> Self {
+        self.for_strangers = true;
+        self
+    }
 }
 
 impl Default for ThrottlePolicy {
     fn default() -> Self {
-        Self { window: Duration::from_secs(60), tenths: 20 }
+        Self { window: Duration::from_secs(60), tenths: 20, for_strangers: false }
     }
 }
 
@@ -196,7 +207,7 @@ impl ThrottlePolicyBuilder {
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "11 to 100")]
         let tenths = (multiple * 10.0).round() as u64;
-        Ok(ThrottlePolicy { window, tenths })
+        Ok(ThrottlePolicy { window, tenths, for_strangers: false })
     }
 }
 
@@ -302,7 +313,9 @@ impl<W: Word> Shared<W> {
         match told.accepted() {
             Some(true) => self.each(|cohorts| cohorts.accepted(at)),
             Some(false) => self.not_accepted(at),
-            None if told == Told::CutShort && !self.window.any_accepted(at) => self.not_accepted(at),
+            None if told == Told::CutShort && !self.policy.for_strangers && !self.window.any_accepted(at) => {
+                self.not_accepted(at);
+            }
             None => self.each(|cohorts| cohorts.not_sent(at)),
         }
     }

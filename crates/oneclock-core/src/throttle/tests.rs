@@ -279,6 +279,18 @@ fn hurried_callers_count_only_where_nobody_is_answered() {
     assert!(naive(0, 0) <= 0.0, "counted as neither, the second would not");
 }
 
+/// Behind a proxy a handful of strangers who leave at once must not have everybody else's calls held back.
+#[test]
+fn strangers_in_a_hurry_never_count() {
+    let after_them = |policy: ThrottlePolicy| {
+        let throttle = Throttle::new(policy);
+        (0..100).for_each(|n| throttle.end(throttle.sent(at(n)), Told::CutShort));
+        throttle.probability(at(200))
+    };
+    assert!(after_them(ThrottlePolicy::default()) > 0.9, "without it they do");
+    assert!(after_them(ThrottlePolicy::default().for_strangers()) <= 0.0);
+}
+
 /// The formula as it stands in the book.
 fn naive(requests: u32, accepts: u32) -> f64 {
     (f64::from(requests) - 2.0 * f64::from(accepts)).max(0.0) / (f64::from(requests) + 1.0)

@@ -50,6 +50,17 @@ use std::fmt;
 use std::ops::Add;
 use std::time::{Duration, SystemTime};
 
+/// The moment `millis` after 1970 as RFC 3339 writes it, in UTC with three digits after the point. Later than the year 9999 it
+/// saturates.
+///
+/// ```
+/// use oneclock_core::wire::utc;
+/// assert_eq!(utc(1_700_000_000_123).as_str(), "2023-11-14T22:13:20.123Z");
+/// ```
+pub fn utc(millis: u64) -> Encoded {
+    rfc3339::print(millis)
+}
+
 /// What one field, or all deadline fields of a request together, say (contract P2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Read {

@@ -61,6 +61,7 @@ pub struct BoundedBody<B> {
     owner: Option<Owner>,
     stream: Stream,
     last_words: Option<LastWords>,
+    all_there: bool, // as much as was announced was handed over, though its producer has not said that it was all
 }
 
 /// How the end of a response in the middle is said to a caller that expects messages (contract X3).
@@ -95,15 +96,14 @@ where
     B: Body + Unpin + Send + 'static,
     B::Error: Into<BoxError>,
 {
+    fn of(source: Source<B>, owner: Option<Owner>) -> Self {
+        Self { source, owner, stream: Stream::No, last_words: None, all_there: false }
+    }
+
     /// A body that is there as a whole and belongs to nobody: a refusal.
     pub(crate) fn whole(bytes: Bytes) -> Self {
         let seen = (!bytes.is_empty()).then_some(Seen::Data(bytes));
-        Self {
-            source: Source::Here(Producer { seen, rest: None, with_the_head: true }),
-            owner: None,
-            stream: Stream::No,
-            last_words: None,
-        }
+        Self::of(Source::Here(Producer { seen, rest: None, with_the_head: true }), None)
     }
 
     /// The body of a response whose head was ready at `now`. Its first frame is looked at, in the scope of the caller.
@@ -115,29 +115,24 @@ where
         }
         if producer.is_over() {
             driver.finish_at(now);
-            return Self { source: Source::Here(producer), owner: None, stream: Stream::No, last_words: None };
+            return Self::of(Source::Here(producer), None);
         }
         driver.operation().set_stage(Stage::Body); // the head is out
         match Exchange::current() {
             Some(exchange) => {
                 let turn = exchange.answering(driver.operation());
                 let owner = Some(Owner::Response { driver, exchange: Some((exchange, turn)), trust });
-                Self { source: Source::Here(producer), owner, stream: Stream::No, last_words: None }
+                Self::of(Source::Here(producer), owner)
             }
             // Under an accept loop of somebody else's. What is small and whole cannot outlast anything.
             None if producer.is_small_and_whole() => {
                 driver.finish_at(now);
-                Self { source: Source::Here(producer), owner: None, stream: Stream::No, last_words: None }
+                Self::of(Source::Here(producer), None)
             }
             None => {
                 let end = EndOf::new(driver.operation().clone());
                 let source = Source::watched(producer, end);
-                Self {
-                    source,
-                    owner: Some(Owner::Response { driver, exchange: None, trust }),
-                    stream: Stream::No,
-                    last_words: None,
-                }
+                Self::of(source, Some(Owner::Response { driver, exchange: None, trust }))
             }
         }
     }
@@ -173,12 +168,12 @@ where
                 heard.trailers(trailers);
             }
             heard.close_at(call, now);
-            return Self { source: Source::Here(producer), owner: None, stream: Stream::No, last_words: None };
+            return Self::of(Source::Here(producer), None);
         }
         call.enter_at(Stage::Body, now);
         let end = EndOf::or_at(call.operation().clone(), call.deadline());
         let owner = Some(Owner::Answer { call: Box::new(call), heard });
-        Self { source: Source::watched(producer, end), owner, stream: Stream::No, last_words: None }
+        Self::of(Source::watched(producer, end), owner)
     }
 
     /// The body, if all of it is there now: nothing is missing, so a head that is late can be delivered (contract X1). It
@@ -186,12 +181,7 @@ where
     pub(crate) fn whole_now(body: B, cx: &mut Context<'_>) -> Option<Self> {
         let mut producer = Producer::new(body);
         producer.look(cx);
-        producer.with_the_head.then(|| Self {
-            source: Source::Here(producer),
-            owner: None,
-            stream: Stream::No,
-            last_words: None,
-        })
+        producer.with_the_head.then(|| Self::of(Source::Here(producer), None))
     }
 
     /// The trailers that were looked at with the head, if there is nothing before them.
@@ -211,7 +201,7 @@ where
 
     /// The body of a response that has none on the wire (to HEAD, or by its status). Nobody reads it.
     pub(crate) fn unread(body: B) -> Self {
-        Self { source: Source::Here(Producer::new(body)), owner: None, stream: Stream::No, last_words: None }
+        Self::of(Source::Here(Producer::new(body)), None)
     }
 }
 
@@ -221,7 +211,7 @@ where
     B::Error: Into<BoxError>,
 {
     fn watched(producer: Producer<B>, end: EndOf) -> Self {
-        let slot = Arc::new(Slot(Mutex::new(Watched { producer, waker: None })));
+        let slot = Arc::new(Slot(Mutex::new(Watched { producer, waker: None, taken: false })));
         let watched = Arc::clone(&slot);
         let operation = end.operation().clone();
         let watcher = tokio::spawn(async move {
@@ -278,6 +268,7 @@ where
             Some(Ok(_)) if !over => {
                 if let Some(owner) = &this.owner {
                     owner.in_body();
+                    this.all_there = this.size_hint().exact() == Some(0);
                 }
             }
             Some(Ok(_)) => this.finish(),
@@ -298,8 +289,11 @@ where
     fn is_end_stream(&self) -> bool {
         match &self.source {
             Source::Here(producer) => producer.is_over(),
-            // A watcher may have emptied it: only whoever polls it knows.
-            Source::Watched { .. } => false,
+            // Whoever writes it may ask no further once all that was announced is there, and then it was whole.
+            Source::Watched { slot, .. } => {
+                let watched = slot.lock();
+                watched.producer.is_over() && !watched.taken
+            }
         }
     }
 
@@ -375,6 +369,11 @@ impl<B> BoundedBody<B> {
 impl<B> Drop for BoundedBody<B> {
     fn drop(&mut self) {
         let Some(owner) = self.owner.take() else { return };
+        // Over HTTP/1 nobody asks for more than was announced.
+        if self.all_there && owner.ending().is_none() {
+            self.empty();
+            return owner.finish();
+        }
         // The operation ends before what produces the body is dropped, so that everything below learns the cause, and its
         // event is sent after that, so that its ledger is complete.
         if let Owner::Response { driver, .. } = &owner {

@@ -35,6 +35,7 @@ pub(super) struct Slot<B>(pub(super) Mutex<Watched<B>>);
 pub(super) struct Watched<B> {
     pub(super) producer: Producer<B>,
     pub(super) waker: Option<Waker>,
+    pub(super) taken: bool, // it was taken away: what looks like its end is none
 }
 
 // === Producer ===
@@ -107,7 +108,8 @@ where
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Seen>> {
         let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(&mut *rest).poll_frame(cx));
-        if rest.is_end_stream() || !matches!(frame, Some(Ok(_))) {
+        // Nothing comes behind trailers, and whoever takes them need not ask again.
+        if rest.is_end_stream() || !matches!(&frame, Some(Ok(frame)) if frame.is_data()) {
             self.rest = None;
         }
         Poll::Ready(frame.and_then(|frame| match frame.map(Frame::into_data) {
@@ -143,6 +145,7 @@ impl<B> Slot<B> {
     pub(super) fn take_away(&self) {
         let (seen, rest, waker) = {
             let mut watched = self.lock();
+            watched.taken = true;
             let producer = &mut watched.producer;
             (producer.seen.take(), producer.rest.take(), watched.waker.take())
         };

@@ -28,6 +28,7 @@ pub struct ClientBuilder {
     destination: DestinationBuilder,
     uri: Result<Uri, http::Error>,
     tls: tls::Given,
+    server_name: Option<String>,
     settings: Settings,
 }
 
@@ -41,7 +42,7 @@ pub(super) struct Settings {
     pub(super) idle_timeout: Duration,
 }
 
-/// Which protocols a destination may be spoken to in.
+/// Which protocols a destination may be spoken to in. In the end: where the URI says `http` nothing can be agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offers {
     Http1,
@@ -55,7 +56,7 @@ pub(super) enum Offers {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            offers: Offers::Http1,
+            offers: Offers::Either,
             max_connections: 64,
             max_streams: 100,
             max_idle: 16,
@@ -74,7 +75,7 @@ impl ClientBuilder {
     {
         let destination = Destination::named(name.clone());
         let uri = uri.try_into().map_err(Into::into);
-        Self { name, destination, uri, tls: None, settings: Settings::default() }
+        Self { name, destination, uri, tls: None, server_name: None, settings: Settings::default() }
     }
 
     /// The most that one call may spend. Without a cap: what its operation leaves, and
@@ -174,13 +175,15 @@ impl ClientBuilder {
     }
 
     /// How many calls are on the way at once over HTTP/1.1, each on a connection of its own; 64 unless said otherwise.
-    /// A call beyond that waits, in stage `pool`, and spends its budget there. Means nothing over HTTP/2.
+    /// A call beyond that waits, in stage `pool`, and spends its budget there. Over HTTP/2 calls share connections: there are
+    /// more than one, and up to so many, only where the peer allows fewer calls on one than are on the way.
     pub fn max_connections(mut self, max: usize) -> Self {
         self.settings.max_connections = max;
         self
     }
 
-    /// How many calls are on the way at once over HTTP/2; 100 unless said otherwise. The peer's own limit counts as well.
+    /// How many calls are on the way at once over HTTP/2; 100 unless said otherwise. Where the peer allows fewer on one
+    /// connection, others are opened ([`max_connections`](Self::max_connections)).
     /// A call beyond that waits, in stage `pool`, and spends its budget there. Means nothing over HTTP/1.1.
     pub fn max_streams(mut self, max: usize) -> Self {
         self.settings.max_streams = max;
@@ -206,6 +209,12 @@ impl ClientBuilder {
     /// Unless said so, `http` means HTTP/1.1, and over `https` the far side chooses between the two.
     pub fn http2_only(mut self) -> Self {
         self.settings.offers = Offers::Http2;
+        self
+    }
+
+    /// Speaks HTTP/1.1 and nothing else, over `https` too, where the far side is then offered nothing else (ALPN).
+    pub fn http1_only(mut self) -> Self {
+        self.settings.offers = Offers::Http1;
         self
     }
 
@@ -235,14 +244,30 @@ impl ClientBuilder {
         self
     }
 
+    /// Whom the far side's certificate has to be for, where that is not the host of the URI; it is also the name that the far
+    /// side is asked for (SNI). For a service that is reached by an address or over a loopback interface.
+    ///
+    /// ```
+    /// # fn f() -> Result<(), oneclock_http::NotAClient> {
+    /// let builder = oneclock_http::Client::builder("inventory", "https://127.0.0.1:8443");
+    /// let inventory = builder.server_name("inventory.internal").build()?;
+    /// # Ok(()) }
+    /// # f().unwrap();
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.server_name = Some(name.into());
+        self
+    }
+
     /// The client. Nothing is connected yet.
     ///
     /// # Errors
     /// [`NotAClient`], if the URI or a limit is of no use.
     pub fn build(self) -> Result<Client, NotAClient> {
-        let Self { name: client, destination, uri, tls, mut settings } = self;
+        let Self { name: client, destination, uri, tls, server_name, mut settings } = self;
         let uri = uri.map_err(|source| NotAClient::NotAUri { client: client.clone(), source })?;
-        let base = base(&client, uri, tls, &mut settings)?;
+        let base = base(&client, uri, tls, server_name.as_deref(), &mut settings)?;
         if settings.max_connections == 0 {
             return Err(NotAClient::Zero { client, setting: "max_connections" });
         }
@@ -257,7 +282,13 @@ impl ClientBuilder {
     }
 }
 
-fn base(client: &Name, uri: Uri, given: tls::Given, settings: &mut Settings) -> Result<Base, NotAClient> {
+fn base(
+    client: &Name,
+    uri: Uri,
+    given: tls::Given,
+    server_name: Option<&str>,
+    settings: &mut Settings,
+) -> Result<Base, NotAClient> {
     let parts = uri.into_parts();
     let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
         return Err(NotAClient::NoHost { client: client.clone() });
@@ -274,15 +305,15 @@ fn base(client: &Name, uri: Uri, given: tls::Given, settings: &mut Settings) -> 
     if host.is_empty() {
         return Err(NotAClient::NoHost { client: client.clone() });
     }
-    let tls = match (secured, given) {
-        (false, None) => None,
-        (false, Some(_)) => return Err(NotAClient::TlsUnused { client: client.clone() }),
-        (true, given) => {
-            if settings.offers == Offers::Http1 {
-                settings.offers = Offers::Either;
-            }
-            Some(Tls::new(client, host, given, settings.offers)?)
+    let tls = if secured {
+        Some(Tls::new(client, server_name.unwrap_or(host), given, settings.offers)?)
+    } else if given.is_some() || server_name.is_some() {
+        return Err(NotAClient::TlsUnused { client: client.clone() });
+    } else {
+        if settings.offers == Offers::Either {
+            settings.offers = Offers::Http1;
         }
+        None
     };
     let default_port = default_port(&scheme);
     let (host, port) = (host.into(), authority.port_u16().unwrap_or(default_port));

@@ -1,15 +1,17 @@
 //! The head of a request before it leaves, and of an answer when it is there.
 //!
 //! Decides what the wire needs and callers should not have to: the target under the base URI, `host` or `:authority`, the
-//! version, and that no field that speaks of one connection travels over another (RFC 9110 section 7.6.1). A client
-//! speaks to one destination: a request for another one is refused, not sent astray.
+//! version. No field that speaks of one connection travels over another ([`hop`]). A client speaks to one destination: a
+//! request for another one is refused, not sent astray.
 
-use http::header::{self, HeaderMap, HeaderName};
+use http::header::{self, HeaderMap};
 use http::uri::{Authority, InvalidUri, PathAndQuery, Scheme};
 use http::{HeaderValue, Method, Request, Uri, Version, request};
+use http_body::Body;
 
 use super::builder::default_port;
 use super::tls::Tls;
+use crate::hop;
 
 /// Where the destination is.
 #[derive(Debug)]
@@ -41,17 +43,6 @@ pub enum NotARequest {
     #[error("CONNECT opens a tunnel, which is no call and has no deadline")]
     Connect,
 }
-
-/// Fields that speak of one connection only.
-const HOP_BY_HOP: [HeaderName; 7] = [
-    header::CONNECTION,
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
 
 // === Base ===
 
@@ -87,7 +78,7 @@ impl Base {
             None if self.path.is_empty() => path,
             None => PathAndQuery::try_from(format!("{}{path}", self.path))?,
         };
-        strip(&mut head.headers, true);
+        hop::strip(&mut head.headers);
         (head.uri, head.version) = self.written(path, &mut head.headers, http2);
         Ok(())
     }
@@ -134,28 +125,18 @@ impl Base {
     }
 }
 
-/// Removes what speaks of one connection only, and what `connection` names. `te: trailers` may stay in a request.
-pub(super) fn strip(headers: &mut HeaderMap, request: bool) {
-    if headers.is_empty() {
-        return;
-    }
-    if headers.contains_key(header::CONNECTION) {
-        let named: Vec<HeaderName> = headers
-            .get_all(header::CONNECTION)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .filter_map(|name| HeaderName::try_from(name.trim()).ok())
-            .collect();
-        for name in named {
-            headers.remove(name);
-        }
-    }
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
-    }
-    if request && headers.get(header::TE).is_some_and(|te| te.as_bytes() != b"trailers") {
-        headers.remove(header::TE);
+/// Says over HTTP/1.1 that a body of unknown length follows. For most methods hyper does; of a GET or a HEAD it would leave the
+/// body out, without a word.
+pub(super) fn announce<B: Body>(request: &mut Request<B>) {
+    let is_said = |name| request.headers().contains_key(name);
+    let body = request.body();
+    let has_to = request.version() != Version::HTTP_2
+        && !body.is_end_stream()
+        && body.size_hint().exact().is_none()
+        && !is_said(header::CONTENT_LENGTH)
+        && !is_said(header::TRANSFER_ENCODING);
+    if has_to {
+        request.headers_mut().insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
 }
 
@@ -228,20 +209,24 @@ mod tests {
     }
 
     #[test]
-    fn what_speaks_of_one_connection_stays_on_it() {
-        let mut headers = HeaderMap::new();
-        for (name, value) in [
-            ("connection", "keep-alive, x-hop"),
-            ("x-hop", "1"),
-            ("keep-alive", "timeout=5"),
-            ("transfer-encoding", "chunked"),
-            ("upgrade", "h2c"),
-            ("te", "gzip"),
-            ("accept", "*/*"),
-        ] {
-            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
-        }
-        strip(&mut headers, true);
-        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
+    fn a_body_of_unknown_length_is_announced_whatever_the_method() {
+        let asks = |version, fields: &[(&str, &str)]| {
+            let unknown = http_body_util::StreamBody::new(futures_util::stream::empty::<
+                Result<http_body::Frame<bytes::Bytes>, ()>,
+            >());
+            let mut request = Request::get("/").version(version);
+            for (name, value) in fields {
+                request = request.header(*name, *value);
+            }
+            let mut request = request.body(unknown).expect("a request");
+            announce(&mut request);
+            request.headers().get(header::TRANSFER_ENCODING).cloned()
+        };
+        assert_eq!(asks(Version::HTTP_11, &[]), Some(HeaderValue::from_static("chunked")));
+        assert_eq!(asks(Version::HTTP_11, &[("content-length", "4")]), None);
+        assert_eq!(asks(Version::HTTP_2, &[]), None);
+        let mut known = Request::new(http_body_util::Full::new(bytes::Bytes::from("four")));
+        announce(&mut known);
+        assert!(known.headers().is_empty());
     }
 }

@@ -28,6 +28,7 @@
 mod builder;
 mod collect;
 mod connect;
+mod dial;
 mod head;
 mod pool;
 mod refused;
@@ -63,6 +64,7 @@ use oneclock_core::{Name, Outcome, Stage};
 use crate::body::{BoundedBody, BoxError};
 use crate::destination::Destination;
 use crate::error::{CallError, seen_in};
+use crate::hop;
 use crate::retry;
 use connect::Io;
 use head::Base;
@@ -71,6 +73,8 @@ use upload::{Lease, Progress, Sending};
 
 pub use builder::ClientBuilder;
 pub use collect::{NotCollected, NotSuccessful, collect, collect_json, successful};
+#[doc(hidden)]
+pub use dial::Dialed;
 pub use head::NotARequest;
 pub use refused::NotAClient;
 pub use service::ClientFuture;
@@ -299,7 +303,7 @@ impl Inner {
         match Box::pin(self.exchange(&mut call, Request::from_parts(head, body), &progress)).await {
             Ok(response) => {
                 let (mut head, body) = response.into_parts();
-                head::strip(&mut head.headers, false);
+                hop::strip(&mut head.headers);
                 let mut once = Some((call, Response::from_parts(head, body)));
                 poll_fn(|cx| match once.take() {
                     Some((call, response)) => Poll::Ready(self.destination.answered(call, &method, response, cx)),
@@ -329,6 +333,7 @@ impl Inner {
             if taken.is_http2() != (request.version() == Version::HTTP_2) {
                 self.base.address_again(&mut request, taken.is_http2()); // nobody knew, or it was agreed differently
             }
+            head::announce(&mut request);
             self.destination.write_head(call, request.headers_mut())?;
             call.enter(Stage::Send);
             let reused = taken.is_reused();
@@ -408,8 +413,8 @@ impl Inner {
                 if kept_may_do && let Some(line) = self.pool.idle() {
                     return Ok(Taken::Line(line, turn));
                 }
-                let io = self.open(call).await?;
-                return self.taken(call, io, turn).await;
+                let io = Box::pin(self.open(call)).await?; // boxed: rare, and calls are moved about
+                return Box::pin(self.taken(call, io, turn)).await;
             }
             turn = match self.pool.stream(turn) {
                 Ok(stream) => return Ok(Taken::Stream(stream)),
@@ -420,9 +425,14 @@ impl Inner {
                 Err((NoStream::NotConnected, turn)) => {
                     let _opening = call.run(self.pool.opening.lock()).await?;
                     // Whoever held it before us may have opened one, or found that none is shared.
-                    if self.pool.shares() && !self.pool.is_connected() {
-                        let io = self.open(call).await?;
-                        return self.taken(call, io, turn).await;
+                    if self.pool.shares() && self.pool.needs_another() {
+                        match Box::pin(self.open(call)).await {
+                            Ok(io) => return Box::pin(self.taken(call, io, turn)).await,
+                            // Its peer wants no further one. Those that there are go on.
+                            Err(Fault::Failed(..)) if self.pool.is_connected() => call.enter(Stage::Pool),
+                            Err(fault) => return Err(fault),
+                        }
+                        call.run(self.pool.freed()).await?;
                     }
                     turn
                 }

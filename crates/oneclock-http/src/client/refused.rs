@@ -40,7 +40,7 @@ pub enum NotAClient {
         /// The client's name.
         client: Name,
     },
-    /// A TLS configuration is given, and the URI says `http`: it would secure nothing.
+    /// A TLS configuration is given, or whom the certificate has to be for, and the URI says `http`: nothing would be secured.
     #[error("client {client}: it is given a TLS configuration, but its uri says http; write https")]
     TlsUnused {
         /// The client's name.

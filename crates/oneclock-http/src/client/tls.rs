@@ -78,7 +78,11 @@ impl Tls {
             Some(config) => Arc::unwrap_or_clone(config),
             None => trusting_the_web(client)?,
         };
-        let ours: &[&[u8]] = if offers == Offers::Http2 { &[H2] } else { &[H2, HTTP11] };
+        let ours: &[&[u8]] = match offers {
+            Offers::Http1 => &[HTTP11],
+            Offers::Http2 => &[H2],
+            Offers::Either => &[H2, HTTP11],
+        };
         if config.alpn_protocols.is_empty() {
             config.alpn_protocols = ours.iter().map(|protocol| protocol.to_vec()).collect();
         } else {

@@ -21,7 +21,7 @@ pub(super) enum Admitted {
     /// Nothing is scarce here.
     Free,
     /// A place; and where nothing is enforced, why it would have none.
-    Has(Place, Option<Refusal>),
+    Has(Place, Option<Box<Refusal>>),
     /// A turn to wait for.
     Waits(Turn),
 }

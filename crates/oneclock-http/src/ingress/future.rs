@@ -113,6 +113,14 @@ const SAID_BEHIND: HeaderValue = HeaderValue::from_static(
 #[derive(Clone, Copy)]
 struct OurReason;
 
+/// In a response's extensions: it is what a service of ours answered to this very request, passed on as it came. Its reason
+/// (`oneclock-reason`) is about this request, and stays. From any other response of a handler a reason is removed: it would be
+/// copied from an answer to something else, and callers may repeat a call because of it (contract R8).
+///
+/// For a hop that asked once: after several attempts the last answer does not speak for those before it.
+#[derive(Clone, Copy, Debug)]
+pub struct PassedOn;
+
 // === IngressFuture ===
 
 impl<S, B, A> IngressFuture<S, B, A>
@@ -358,7 +366,8 @@ impl Asker {
         let mut event_stream = false;
         if !response.headers().is_empty() {
             event_stream = is_event_stream(response.headers());
-            if response.extensions().get::<OurReason>().is_none() {
+            let extensions = response.extensions();
+            if extensions.get::<OurReason>().is_none() && extensions.get::<PassedOn>().is_none() {
                 response.headers_mut().remove(names::REASON); // copied from another answer: it would say what is not so
             }
         }

@@ -41,7 +41,7 @@ mod layer;
 mod service;
 mod told;
 
-pub use future::IngressFuture;
+pub use future::{IngressFuture, PassedOn};
 pub use layer::{IngressLayer, Route};
 pub use service::Ingress;
 pub(crate) use told::Lent;

@@ -98,7 +98,13 @@ where
                 if observed {
                     let field = refused.malformed.map(|malformed| malformed.field.clone());
                     let refusal = self.refusal(label, refused.reason, refused.remaining, field, refused.skew_suspected);
-                    told::refused(&request, (arrived, said.attempt), refusal, &answer, config.observer.as_ref());
+                    told::refused(
+                        &request,
+                        (arrived, said.attempt, said.protocol),
+                        refusal,
+                        &answer,
+                        config.observer.as_ref(),
+                    );
                 }
                 return IngressFuture::refused(answer);
             }
@@ -108,7 +114,13 @@ where
             let answer = unread(&request, asker.problem(&Problem::shutting_down(remaining)));
             if observed {
                 let refusal = self.refusal(label, Reason::Shutdown, remaining, None, accepted.skew_suspected);
-                told::refused(&request, (arrived, said.attempt), refusal, &answer, config.observer.as_ref());
+                told::refused(
+                    &request,
+                    (arrived, said.attempt, said.protocol),
+                    refusal,
+                    &answer,
+                    config.observer.as_ref(),
+                );
             }
             return IngressFuture::refused(answer);
         }
@@ -127,7 +139,13 @@ where
                 if observed {
                     let refusal = self.refusal(label, why.reason(), why.remaining, None, accepted.skew_suspected);
                     let refusal = refusal.by_admission(why);
-                    told::refused(&request, (arrived, said.attempt), refusal, &answer, config.observer.as_ref());
+                    told::refused(
+                        &request,
+                        (arrived, said.attempt, said.protocol),
+                        refusal,
+                        &answer,
+                        config.observer.as_ref(),
+                    );
                 }
                 return IngressFuture::refused(answer);
             }
@@ -144,7 +162,7 @@ where
         };
         let operation = driver.operation();
         if operation.is_observed() {
-            told::accepted(&mut request, operation);
+            told::accepted(&mut request, operation, &accepted, said.protocol);
             operation.tell(&Event::Arrived(&Arrived::new(operation, &accepted)));
             if let Some(refusal) = &would_refuse {
                 operation.tell(&Event::WouldRefuse { operation: operation.name(), route: operation.route(), refusal });

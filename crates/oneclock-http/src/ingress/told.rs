@@ -5,27 +5,50 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use oneclock::events::{self, AnswerHead, Event, Head, Observer, Refusal, RequestBegan, Slot};
 use oneclock::{Driver, Operation};
 use oneclock_core::Tick;
+use oneclock_core::ingress::Accepted;
+
+use crate::protocol::Protocol;
 
 /// Fields, lent for a look.
 pub(crate) struct Lent<'h>(pub(crate) &'h HeaderMap);
 
+/// What observers ask of every request, to be looked up without being parsed again.
+static ASKED: [HeaderName; 3] = [
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+    HeaderName::from_static("x-request-id"),
+];
+
 impl Head for Lent<'_> {
     fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name)?.to_str().ok()
+        let value = match ASKED.iter().find(|asked| asked.as_str() == name) {
+            Some(asked) => self.0.get(asked),
+            None => self.0.get(name),
+        };
+        value?.to_str().ok()
     }
 
     fn all(&self, name: &str) -> Vec<&[u8]> {
-        self.0.get_all(name).iter().map(http::HeaderValue::as_bytes).collect()
+        let values = match ASKED.iter().find(|asked| asked.as_str() == name) {
+            Some(asked) => self.0.get_all(asked),
+            None => self.0.get_all(name),
+        };
+        values.iter().map(HeaderValue::as_bytes).collect()
     }
 }
 
 /// A request is accepted. What an observer keeps beside it goes along in its extensions: a layer of ours further in asks for no
 /// second one, and layers of observers find it there.
-pub(super) fn accepted<B>(request: &mut Request<B>, operation: &Operation) {
+pub(super) fn accepted<B>(
+    request: &mut Request<B>,
+    operation: &Operation,
+    accepted: &Accepted<'_>,
+    protocol: Protocol,
+) {
     if request.extensions().get::<Slot>().is_some() {
         return; // an outer layer's: this is the same request
     }
@@ -34,6 +57,8 @@ pub(super) fn accepted<B>(request: &mut Request<B>, operation: &Operation) {
     let began = RequestBegan::new(name, operation.began(), method, path, &fields)
         .on_route(operation.route())
         .attempt(operation.attempt())
+        .spoken_in(protocol.over(request.version()))
+        .told_by(accepted.source)
         .accepted(operation.budget());
     let slot = operation.request_began(&began);
     if !slot.is_empty() {
@@ -45,7 +70,7 @@ pub(super) fn accepted<B>(request: &mut Request<B>, operation: &Operation) {
 /// A request is refused, and this is its answer.
 pub(super) fn refused<B, A>(
     request: &Request<B>,
-    (arrived, attempt): (Tick, u32),
+    (arrived, attempt, protocol): (Tick, u32, Protocol),
     refusal: Refusal,
     answer: &http::Response<A>,
     observer: Option<&Arc<dyn Observer>>,
@@ -56,7 +81,8 @@ pub(super) fn refused<B, A>(
             let fields = Lent(request.headers());
             let (method, path) = (request.method().as_str(), request.uri().path());
             let began = RequestBegan::new(&refusal.operation, arrived, method, path, &fields);
-            events::request_began(observer, &began.on_route(refusal.route.as_ref()).attempt(attempt))
+            let began = began.spoken_in(protocol.over(request.version())).attempt(attempt);
+            events::request_began(observer, &began.on_route(refusal.route.as_ref()))
         }
     };
     let head = Lent(answer.headers());

@@ -242,6 +242,12 @@ impl Problem {
         self.reason
     }
 
+    /// The last part of its type, the word for logs: the reason, `call_failed` and the like, or one that was
+    /// [given](Self::typed); `None` where the status says it all.
+    pub fn word(&self) -> Option<&'static str> {
+        self.word
+    }
+
     /// The HTTP status.
     pub fn status(&self) -> u16 {
         self.status

@@ -1,7 +1,8 @@
 //! Accepting until told to stop, then draining (contract X10).
 //!
 //! Decides the order: stop accepting, close what is idle, let live work go on for the grace, end it, give its answers a
-//! moment to get out, wait for what must finish. Accepting is never ended by a connection that failed.
+//! moment to get out, wait for what must finish. Accepting is never ended by a connection that failed. Whoever finds every
+//! place taken waits, and idle connections are asked to make room ([`crowd`](super::crowd)).
 
 use std::future::Future;
 use std::io;
@@ -19,11 +20,12 @@ use hyper::body::Incoming;
 use oneclock::{Shutdown, clock};
 use oneclock_core::Deadline;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tower_service::Service;
 
 use super::connection::{self, Terms};
+use super::crowd::{Crowd, LOOK_AGAIN};
 use super::listener::Listener;
 use super::streams::tell;
 use crate::body::BoxError;
@@ -41,10 +43,13 @@ pub(super) struct Stop {
 type Connections = FuturesUnordered<AbortOnDropHandle<()>>;
 
 /// Gives out connections, no more than there are places.
-struct Door<L> {
+struct Door<L: Listener> {
     listener: L,
+    terms: Arc<Terms>,
     places: Arc<Semaphore>,
     rest_until: Option<Deadline>,
+    /// One that was accepted and has no place yet.
+    waiting: Option<(L::Io, Option<SocketAddr>)>,
 }
 
 /// A connection, and the place that it takes.
@@ -69,7 +74,8 @@ where
         None => (Box::pin(std::future::pending()) as Pin<Box<dyn Future<Output = ()> + Send>>, None),
     };
     let places = terms.limits.max_connections.clamp(1, Semaphore::MAX_PERMITS);
-    let mut door = Door { listener, places: Arc::new(Semaphore::new(places)), rest_until: None };
+    let places = Arc::new(Semaphore::new(places));
+    let mut door = Door { listener, terms: Arc::clone(&terms), places, rest_until: None, waiting: None };
     let mut connections = Connections::new();
 
     let stopped = loop {
@@ -135,25 +141,48 @@ impl<L: Listener> Door<L> {
     /// The listener is broken for good.
     ///
     /// # Cancel safety
-    /// A place that was taken is given back, and a rest that was begun goes on.
+    /// A connection that was accepted keeps waiting, a place that was taken is given back, and a rest that was begun goes on.
     async fn admit(&mut self) -> io::Result<Admitted<L::Io>> {
-        let Ok(place) = Arc::clone(&self.places).acquire_owned().await else {
-            return Err(io::ErrorKind::BrokenPipe.into()); // nobody closes it
-        };
+        if self.waiting.is_none() {
+            self.waiting = Some(self.next().await?);
+        }
+        let place = place(&self.places, &self.terms.crowd).await?;
+        match self.waiting.take() {
+            Some((io, peer)) => Ok(Admitted { io, peer, place }),
+            None => Err(io::ErrorKind::BrokenPipe.into()), // there is one
+        }
+    }
+
+    async fn next(&mut self) -> io::Result<(L::Io, Option<SocketAddr>)> {
         loop {
             if let Some(until) = self.rest_until {
                 sleep_until(clock::instant(until)).await;
                 self.rest_until = None;
             }
             match self.listener.accept().await {
-                Ok((io, peer)) => return Ok(Admitted { io, peer, place }),
+                Ok(accepted) => return Ok(accepted),
                 Err(error) if is_for_good(&error) => return Err(error),
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
                     tracing::warn!(%error, pause = ?PAUSE, "accepting failed, trying again");
+                    self.terms.crowd.make_room(); // what it takes is held by those that are open
                     self.rest_until = Some(Deadline::after(clock::now(), PAUSE));
                 }
             }
+        }
+    }
+}
+
+/// A place, as soon as one is free. Meanwhile those that do nothing are asked to go.
+async fn place(places: &Arc<Semaphore>, crowd: &Crowd) -> io::Result<OwnedSemaphorePermit> {
+    loop {
+        if places.available_permits() == 0 {
+            crowd.make_room();
+        }
+        // Those that are busy now have nothing to do later, so it looks again.
+        match timeout(LOOK_AGAIN, Arc::clone(places).acquire_owned()).await {
+            Ok(place) => return place.map_err(|_closed| io::ErrorKind::BrokenPipe.into()), // nobody closes it
+            Err(_elapsed) => {}
         }
     }
 }

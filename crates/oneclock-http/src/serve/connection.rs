@@ -16,33 +16,25 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use oneclock::{Shutdown, clock};
 use oneclock_core::{Deadline, Ending, Trust};
 use tokio::time::{Sleep, sleep_until};
 use tower_service::Service;
 
 use super::accept::Admitted;
+use super::crowd::{Crowd, RESTED};
 use super::limits::ServeLimits;
 use super::link::Link;
 use super::listener::Listener;
 use super::service::Stamping;
-use super::streams::{Spawner, Streams};
+use super::spoken::Spoken;
+use super::streams::Streams;
 use super::wire::Wire;
 use crate::body::BoxError;
 use crate::exchange::Exchange;
 
 /// How long answers have to reach the socket once their operations were ended by a shutdown.
 const FLUSH: Duration = Duration::from_millis(500);
-
-/// Streams that the peer opened and reset before we saw them, and streams that we reset for its mistakes: beyond this
-/// many an HTTP/2 connection is ended with ENHANCE_YOUR_CALM (rapid reset, CVE-2023-44487; MadeYouReset, CVE-2025-8671).
-const RESETS: usize = 20;
-const MISTAKES: usize = 256;
-
-/// The smallest buffer that hyper accepts for HTTP/1, in bytes.
-const LEAST_BUFFER: usize = 8192;
 
 /// What all connections of a server share.
 #[derive(Debug)]
@@ -51,6 +43,7 @@ pub(super) struct Terms {
     pub(super) trust: Trust,
     pub(super) half_close: bool,
     pub(super) shutdown: Shutdown,
+    pub(super) crowd: Crowd,
 }
 
 /// Why a connection is over.
@@ -91,27 +84,29 @@ where
 {
     let Admitted { mut io, peer, place } = admitted;
     let limits = &terms.limits;
-    if let Err(why) = agree::<L>(&mut io, &terms).await {
+    let link = Arc::new(Link::new(terms.trust, peer, terms.shutdown.clone()));
+    terms.crowd.joined_by(&link);
+    if let Err(why) = agree::<L>(&mut io, &link, limits).await {
         tracing::debug!(?peer, error = %why, "no connection");
         return;
     }
-    let link = Arc::new(Link::new(terms.trust, L::introduce(&io), peer, terms.shutdown.clone()));
+    link.agreed(L::introduce(&io));
     let mut left = pin!(L::peer_left(&io, terms.half_close));
     let mut peer_left = false;
 
     let streams = Streams::default();
-    let http = protocols(limits, terms.half_close, streams.spawner(limits.write_progress));
     let wire = Wire::<L>::new(io, place, Arc::clone(&link), Arc::clone(limits));
     let stamping = Stamping { service, link: Arc::clone(&link) };
-    let mut connection = Box::pin(http.serve_connection_with_upgrades(TokioIo::new(wire), stamping));
+    let spawner = streams.spawner(limits.write_progress);
+    let mut connection = Spoken::new(wire, stamping, limits, terms.half_close, spawner);
     let asked = Arc::clone(&link);
     let mut told = false;
     let mut served = Box::pin(Exchange::guard_connection(poll_fn(move |cx| {
         if !told && asked.closing.is_set() {
             told = true;
-            connection.as_mut().graceful_shutdown();
+            connection.graceful_shutdown();
         }
-        let polled = connection.as_mut().poll(cx);
+        let polled = connection.poll(cx);
         if matches!(&polled, Poll::Ready(Err(error)) if is_of_the_answer(error)) {
             asked.cut_off.set(true); // here, since the socket is dropped with this future
         }
@@ -124,6 +119,7 @@ where
     let mut clock = Clock::new(limits);
 
     let over = poll_fn(|cx| {
+        link.hurry.wakes(cx.waker());
         loop {
             match served.as_mut().poll(cx) {
                 Poll::Ready(Ok(served)) => return Poll::Ready(Over::Served(served)),
@@ -162,51 +158,33 @@ where
         link.cut_off.set(true);
     }
     over.tell(peer);
+    link.closing.set(true); // an upgraded connection keeps its link: nobody is to wait for it to make room
     drop(served);
     streams.end().await;
 }
 
 /// What comes before the first head (TLS), under its own limit. A server that is shutting down begins nothing.
-async fn agree<L: Listener>(io: &mut L::Io, terms: &Terms) -> io::Result<()> {
+async fn agree<L: Listener>(io: &mut L::Io, link: &Link, limits: &ServeLimits) -> io::Result<()> {
     let mut handshake = pin!(L::handshake(io));
     // Most have none: they need no timer.
     if let Poll::Ready(agreed) = poll_fn(|cx| Poll::Ready(handshake.as_mut().poll(cx))).await {
         return agreed;
     }
-    let limit = terms.limits.handshake;
+    let limit = limits.handshake;
     let end = Deadline::after(clock::now(), limit);
     tokio::select! {
         biased;
         agreed = handshake => agreed,
-        () = terms.shutdown.signalled() => Err(io::Error::other("the server is shutting down")),
+        () = link.shutdown.signalled() => Err(io::Error::other("the server is shutting down")),
+        () = link.hurry.asked() => {
+            let why = format!("no handshake within {RESTED:?}, and its place is wanted (limit: max_connections)");
+            Err(io::Error::new(io::ErrorKind::TimedOut, why))
+        }
         () = sleep_until(clock::instant(end)) => {
             let why = format!("no handshake within {limit:?} (limit: handshake)");
             Err(io::Error::new(io::ErrorKind::TimedOut, why))
         }
     }
-}
-
-fn protocols(limits: &ServeLimits, half_close: bool, spawner: Spawner) -> auto::Builder<Spawner> {
-    let head = usize::try_from(limits.max_header_list).unwrap_or(usize::MAX);
-    let mut http = auto::Builder::new(spawner);
-    http.http1()
-        .timer(TokioTimer::new())
-        // Hyper's own timer also bounds how long a connection may be idle, and does not run before the protocol is
-        // known. Ours tells the two apart.
-        .header_read_timeout(None)
-        .half_close(half_close)
-        .max_headers(limits.max_headers)
-        .max_buf_size(head.max(LEAST_BUFFER));
-    http.http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(limits.write_progress)
-        .keep_alive_timeout(limits.write_progress)
-        .max_concurrent_streams(limits.max_concurrent_streams)
-        .max_header_list_size(limits.max_header_list)
-        .max_send_buf_size(limits.max_send_buffer)
-        .max_pending_accept_reset_streams(RESETS)
-        .max_local_error_reset_streams(MISTAKES);
-    http
 }
 
 /// Whether the service or its body failed, rather than the connection.
@@ -259,12 +237,11 @@ impl Clock {
         if link.is_busy() || link.stalled.is_set() || link.lingering.is_set() {
             return Due::Nothing; // each has a bound of its own
         }
+        let (head, idle) = link.patience(limits);
         match link.head_since() {
-            Some(since) => {
-                Due::Cut(Deadline::after(since, limits.header_read_timeout), "no head (header_read_timeout)")
-            }
+            Some(since) => Due::Cut(Deadline::after(since, head), "no head (header_read_timeout, max_connections)"),
             None if link.closing.is_set() => Due::Nothing,
-            None => Due::Close(Deadline::after(link.idle_since(), limits.idle)),
+            None => Due::Close(Deadline::after(link.idle_since(), idle)),
         }
     }
 

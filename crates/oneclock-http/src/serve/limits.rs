@@ -12,8 +12,11 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServeLimits {
-    /// How many connections are open at once; further ones wait unaccepted in the listener's backlog, at no cost to us.
-    /// An upgraded connection counts for as long as its handler keeps it. Default 10 000, at least 1.
+    /// How many connections are served at once. Where every place is taken, whoever comes next waits for one, and the others
+    /// behind it unaccepted in the listener's backlog, at no cost to us. Meanwhile connections that have had no request for
+    /// a second, and heads and handshakes that have taken so long, lose their place, those that have waited longest first:
+    /// peers that hold connections open do not lock the others out. An upgraded connection counts for as long as its handler
+    /// keeps it. Default 10 000, at least 1.
     pub max_connections: usize,
 
     /// How long a peer may take to agree with us before its first head (TLS). Each handshake takes one of the places of

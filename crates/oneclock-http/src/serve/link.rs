@@ -3,13 +3,16 @@
 //! Deliberately no lock: each fact is one number, and on HTTP/1 all parts run in one task.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use http::Extensions;
 use oneclock::{Shutdown, clock};
 use oneclock_core::{Tick, Trust};
 
+use super::crowd::{Hurry, RESTED};
+use super::limits::ServeLimits;
 use super::listener::Introduction;
 use crate::arrival::Arrival;
 
@@ -18,7 +21,7 @@ use crate::arrival::Arrival;
 pub(super) struct Link {
     trust: Trust,
     peer: Option<SocketAddr>,
-    extensions: Extensions,
+    introduction: OnceLock<Introduction>,
     pub(super) shutdown: Shutdown,
     in_flight: AtomicUsize,
     idle_since: AtomicU64, // nanoseconds of a tick
@@ -36,6 +39,8 @@ pub(super) struct Link {
     pub(super) answering: Flag,
     /// Cut off in the middle: reset it rather than close it.
     pub(super) cut_off: Flag,
+    /// Its place is wanted by another.
+    pub(super) hurry: Hurry,
 }
 
 /// Which protocol the peer speaks.
@@ -57,12 +62,12 @@ pub(super) struct InFlight(Arc<Link>);
 
 impl Link {
     /// `trust` is what peers of its listener get that prove nothing else.
-    pub(super) fn new(trust: Trust, introduced: Introduction, peer: Option<SocketAddr>, shutdown: Shutdown) -> Self {
+    pub(super) fn new(trust: Trust, peer: Option<SocketAddr>, shutdown: Shutdown) -> Self {
         let now = clock::now().as_nanos();
         Self {
-            trust: introduced.trust.unwrap_or(trust),
+            trust,
             peer,
-            extensions: introduced.extensions,
+            introduction: OnceLock::new(),
             shutdown,
             in_flight: AtomicUsize::new(0),
             idle_since: AtomicU64::new(now),
@@ -74,7 +79,16 @@ impl Link {
             closing: Flag::default(),
             answering: Flag::default(),
             cut_off: Flag::default(),
+            hurry: Hurry::default(),
         }
+    }
+
+    /// What had to be agreed is agreed: from here its first head may come.
+    pub(super) fn agreed(&self, introduction: Introduction) {
+        let now = clock::now().as_nanos();
+        self.idle_since.store(now, Ordering::Release);
+        self.head_since.store(now, Ordering::Relaxed);
+        let _ = self.introduction.set(introduction); // once
     }
 
     /// A head was read.
@@ -83,13 +97,16 @@ impl Link {
         self.in_flight.fetch_add(1, Ordering::AcqRel);
         self.head_since.store(0, Ordering::Relaxed);
         self.may_be_sending.set(has_body);
-        (Arrival::new(at, self.trust, self.peer, self.shutdown.clone()), InFlight(Arc::clone(self)))
+        let trust = self.introduction.get().and_then(|it| it.trust).unwrap_or(self.trust);
+        (Arrival::new(at, trust, self.peer, self.shutdown.clone()), InFlight(Arc::clone(self)))
     }
 
     /// What is known of the peer, into the extensions of its request.
     pub(super) fn introduce(&self, request: &mut Extensions) {
-        if !self.extensions.is_empty() {
-            request.extend(self.extensions.clone());
+        if let Some(Introduction { extensions, .. }) = self.introduction.get()
+            && !extensions.is_empty()
+        {
+            request.extend(extensions.clone());
         }
     }
 
@@ -114,6 +131,22 @@ impl Link {
 
     pub(super) fn idle_since(&self) -> Tick {
         Tick::from_nanos(self.idle_since.load(Ordering::Acquire))
+    }
+
+    /// Since when it has had nothing to do, if so: no request, no end that is under way.
+    pub(super) fn waits_since(&self) -> Option<Tick> {
+        let has_to_do = self.is_busy()
+            || self.stalled.is_set()
+            || self.lingering.is_set()
+            || self.closing.is_set()
+            || self.hurry.is_asked();
+        if has_to_do { None } else { Some(self.head_since().unwrap_or_else(|| self.idle_since())) }
+    }
+
+    /// How long it may wait for a head, and how long for the next request.
+    pub(super) fn patience(&self, limits: &ServeLimits) -> (Duration, Duration) {
+        let most = if self.hurry.is_asked() { RESTED } else { Duration::MAX };
+        (limits.header_read_timeout.min(most), limits.idle.min(most))
     }
 
     pub(super) fn speaks(&self) -> Speaks {

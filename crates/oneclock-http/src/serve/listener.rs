@@ -122,10 +122,7 @@ impl Listener for TcpListener {
     type Io = Watched<TcpStream>;
 
     async fn accept(&mut self) -> io::Result<(Self::Io, Option<SocketAddr>)> {
-        let (stream, peer) = TcpListener::accept(self).await?;
-        // A small answer must not wait for the peer's acknowledgement of the one before. Failing, it is only slower.
-        let _ = stream.set_nodelay(true);
-        Ok((Watched(Arc::new(stream)), Some(peer)))
+        accept(self).await
     }
 
     fn peer_left(io: &Self::Io, half_close: bool) -> impl Future<Output = ()> + Send + use<> + 'static {
@@ -142,6 +139,31 @@ impl Listener for TcpListener {
     fn reset(io: &Self::Io) {
         let _ = SockRef::from(&*io.0).set_linger(Some(Duration::ZERO));
     }
+}
+
+/// One socket for several servers, which take the connections that they ask for: one after the other, for a server that is
+/// exchanged while its socket stays, so that nobody is refused in between.
+impl Listener for Arc<TcpListener> {
+    type Io = Watched<TcpStream>;
+
+    async fn accept(&mut self) -> io::Result<(Self::Io, Option<SocketAddr>)> {
+        accept(self).await
+    }
+
+    fn peer_left(io: &Self::Io, half_close: bool) -> impl Future<Output = ()> + Send + use<> + 'static {
+        <TcpListener as Listener>::peer_left(io, half_close)
+    }
+
+    fn reset(io: &Self::Io) {
+        <TcpListener as Listener>::reset(io);
+    }
+}
+
+async fn accept(listener: &TcpListener) -> io::Result<(Watched<TcpStream>, Option<SocketAddr>)> {
+    let (stream, peer) = listener.accept().await?;
+    // A small answer must not wait for the peer's acknowledgement of the one before. Failing, it is only slower.
+    let _ = stream.set_nodelay(true);
+    Ok((Watched(Arc::new(stream)), Some(peer)))
 }
 
 #[cfg(unix)]
@@ -180,6 +202,9 @@ fn leaving(_half_close: bool) -> Option<Interest> {
     None
 }
 
+/// Whether the system tells of what is new on a socket, and not of what lies there still.
+const EDGES: bool = cfg!(any(target_os = "linux", target_os = "android"));
+
 // === Watched ===
 
 macro_rules! watched {
@@ -188,9 +213,18 @@ macro_rules! watched {
             fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
                 loop {
                     ready!(self.0.poll_read_ready(cx))?;
-                    match self.0.try_read_buf(buf) {
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                        read => return Poll::Ready(read.map(drop)),
+                    let (room, mut drained) = (buf.remaining(), false);
+                    let read = self.0.try_io(Interest::READABLE, || {
+                        let read = self.0.try_read_buf(buf)?;
+                        // Less than there was room for: nothing is left, as tokio's own reads take it. Told that it would have
+                        // to wait, tokio does not let us ask the socket again before there is more.
+                        drained = EDGES && read > 0 && read < room;
+                        if drained { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+                    });
+                    match read {
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock && !drained => {}
+                        Err(_) if drained => return Poll::Ready(Ok(())),
+                        read => return Poll::Ready(read),
                     }
                 }
             }

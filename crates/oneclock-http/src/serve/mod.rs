@@ -13,7 +13,9 @@
 //!
 //! ```text
 //! accept.rs      accepts while there are places, drains at the end
+//! crowd.rs       who has to go when every place is taken
 //! connection.rs  one connection: hyper, the peer's leaving, the shutdown, one timer
+//! spoken.rs      what is spoken on it
 //! wire.rs        its socket: write progress, the first byte of a head, the polite end
 //! streams.rs     its HTTP/2 tasks
 //! service.rs     its requests and answers
@@ -24,10 +26,12 @@
 
 mod accept;
 mod connection;
+mod crowd;
 mod limits;
 mod link;
 mod listener;
 mod service;
+mod spoken;
 mod streams;
 #[cfg(feature = "tls")]
 mod tls;
@@ -55,6 +59,7 @@ pub use tls::{Tls, TlsIo, TlsPeer, tls};
 
 use self::accept::Stop;
 use self::connection::Terms;
+use self::crowd::Crowd;
 use crate::body::BoxError;
 
 /// A server, served by awaiting it. Made by [`serve`].
@@ -233,7 +238,7 @@ where
 
     fn into_future(self) -> Self::IntoFuture {
         let Self { listener, service, trust, limits, half_close, shutdown, stop } = self;
-        let terms = Arc::new(Terms { limits: Arc::new(limits), trust, half_close, shutdown });
+        let terms = Arc::new(Terms { limits: Arc::new(limits), trust, half_close, shutdown, crowd: Crowd::default() });
         Box::pin(accept::run(listener, service, terms, stop))
     }
 }

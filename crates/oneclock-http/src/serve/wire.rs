@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::io;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -28,7 +29,9 @@ pub(super) struct Wire<L: Listener> {
     io: L::Io,
     link: Arc<Link>,
     limits: Arc<ServeLimits>,
-    preface: usize, // how much of it was seen
+    preface: usize,             // how much of it was seen
+    ahead: [u8; PREFACE.len()], // read to see what is spoken
+    kept: Range<usize>,         // what of it is not yet given to hyper
     stalled: Option<Pin<Box<Sleep>>>,
     end: Option<End>,
     _place: OwnedSemaphorePermit, // here, so that an upgraded connection keeps its place
@@ -43,10 +46,38 @@ struct End {
 
 impl<L: Listener> Wire<L> {
     pub(super) fn new(io: L::Io, place: OwnedSemaphorePermit, link: Arc<Link>, limits: Arc<ServeLimits>) -> Self {
-        Self { io, link, limits, preface: 0, stalled: None, end: None, _place: place }
+        Self {
+            io,
+            link,
+            limits,
+            preface: 0,
+            ahead: [0; PREFACE.len()],
+            kept: 0..0,
+            stalled: None,
+            end: None,
+            _place: place,
+        }
     }
 
-    /// Looks for the preface as hyper-util's auto builder does.
+    /// Reads until it is known what is spoken, and no more than that takes. What it reads comes first at the next read.
+    pub(super) fn poll_look(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Speaks>> {
+        while self.link.speaks() == Speaks::NotKnown {
+            let Some(room) = self.ahead.get_mut(self.kept.end..) else { break };
+            let mut room = ReadBuf::new(room);
+            ready!(Pin::new(&mut self.io).poll_read(cx, &mut room))?;
+            let new = room.filled().len();
+            if new == 0 {
+                break; // it said all that it will
+            }
+            self.link.received();
+            let (from, ahead) = (self.kept.end, self.ahead);
+            self.kept.end += new;
+            self.look(ahead.get(from..self.kept.end).unwrap_or_default());
+        }
+        Poll::Ready(Ok(self.link.speaks()))
+    }
+
+    /// Looks for the preface.
     fn look(&mut self, bytes: &[u8]) {
         if self.link.speaks() != Speaks::NotKnown {
             return;
@@ -104,7 +135,20 @@ impl<L: Listener> AsyncRead for Wire<L> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let before = buf.filled().len();
-        ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
+        let ahead = this.ahead.get(this.kept.clone()).unwrap_or_default();
+        if ahead.is_empty() {
+            ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
+        } else {
+            let fits = ahead.len().min(buf.remaining());
+            buf.put_slice(ahead.get(..fits).unwrap_or_default());
+            this.kept.start += fits;
+            // With what follows: together it is what one read would have brought.
+            if buf.remaining() > 0
+                && let Poll::Ready(more) = Pin::new(&mut this.io).poll_read(cx, buf)
+            {
+                more?;
+            }
+        }
         let new = buf.filled().get(before..).unwrap_or_default();
         if !new.is_empty() {
             this.link.received();

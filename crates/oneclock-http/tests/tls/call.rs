@@ -260,6 +260,22 @@ async fn r8_a_far_side_that_is_not_who_it_should_be_is_told_nothing() {
 }
 
 #[tokio::test]
+async fn who_the_far_side_has_to_be_can_be_said_apart_from_where_it_is() {
+    let elsewhere = certificates::server(certificates::of_somebody_else());
+    let server = Server::with(hello(), elsewhere, |tls| tls, |serve| serve).await;
+    let named = client(server.addr).server_name("elsewhere").build().unwrap();
+    assert_eq!(version(&named).await, Version::HTTP_2);
+    server.stop().await;
+    let server = Server::of(hello()).await;
+    let (named, op) =
+        (client(server.addr).server_name("elsewhere").build().unwrap(), Operation::begin("order", PATIENCE));
+    let error = named.request_in(&op, request("/hello")).await.expect_err("it is somebody else");
+    assert_eq!(error.outcome(), Outcome::NotSent);
+    assert!(chain(&error).contains("the TLS handshake with elsewhere failed"), "{}", chain(&error));
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn r8_what_speaks_no_tls_is_told_nothing() {
     let plain = peer::echo_headers(Protocol::Http1).unwrap();
     let op = Operation::begin("order", PATIENCE);
@@ -277,6 +293,8 @@ fn what_could_never_work_is_refused_once() {
         refused(Client::builder("inventory", "https://inventory..internal")),
         "client inventory: inventory..internal is neither a DNS name nor an address, so no certificate can be for it"
     );
+    let plain = Client::builder("inventory", "http://inventory").server_name("elsewhere");
+    assert_eq!(refused(plain), "client inventory: it is given a TLS configuration, but its uri says http; write https");
     let mut other = certificates::client();
     other.alpn_protocols = vec![b"http/1.1".to_vec()];
     assert_eq!(
@@ -305,6 +323,7 @@ async fn the_two_sides_agree_on_what_is_spoken() {
     for (builder, want) in [
         (client(both.addr), Version::HTTP_2),
         (client(both.addr).http2_only(), Version::HTTP_2),
+        (client(both.addr).http1_only(), Version::HTTP_11),
         (client(both.addr).tls(http1), Version::HTTP_11),
         (client(only_1.addr), Version::HTTP_11),
     ] {
@@ -313,7 +332,7 @@ async fn the_two_sides_agree_on_what_is_spoken() {
             assert_eq!(version(&client).await, want);
         }
     }
-    assert_eq!(both.accepted(), 3, "calls one after another share a connection");
+    assert_eq!(both.accepted(), 4, "calls one after another share a connection");
     assert_eq!(only_1.accepted(), 1);
 
     // Of one that knows nothing of ALPN, HTTP/1.1 is what can be relied on.

@@ -46,6 +46,17 @@ impl Admissions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(admission.name().clone(), watched);
     }
 
+    /// No longer tells of those that are not among `left`: their series stay, at 0.
+    pub(super) fn keep(&self, left: &dyn Fn(&Name) -> bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, watched| {
+            let stays = left(name);
+            if !stays {
+                watched.clear();
+            }
+            stays
+        });
+    }
+
     pub(super) fn refresh(&self, sink: &Sink) {
         for watched in self.0.lock().unwrap_or_else(PoisonError::into_inner).values_mut() {
             watched.refresh(sink);
@@ -70,6 +81,13 @@ impl Watched {
             modes,
             classes: BTreeMap::new(),
         }
+    }
+
+    fn clear(&self) {
+        let Self { admission: _, places, taken, waiting, standing, held, modes, classes } = self;
+        let of_classes = classes.values().flat_map(|OfClass { needed, cut_off }| [needed, cut_off]);
+        let all = [places, taken, waiting, standing, held].into_iter().chain(modes.iter().map(|(_, gauge)| gauge));
+        all.chain(of_classes).for_each(|gauge| gauge.set(0.0));
     }
 
     fn refresh(&mut self, sink: &Sink) {

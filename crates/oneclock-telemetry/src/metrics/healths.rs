@@ -32,6 +32,18 @@ impl Healths {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(health.name().clone(), watched);
     }
 
+    /// No longer tells of those that are not among `left`: their series stay, at 0.
+    pub(super) fn keep(&self, left: &dyn Fn(&Name) -> bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, Watched { health: _, throttled, open }| {
+            let stays = left(name);
+            if !stays {
+                throttled.set(0.0);
+                open.set(0.0);
+            }
+            stays
+        });
+    }
+
     pub(super) fn refresh(&self) {
         for Watched { health, throttled, open } in self.0.lock().unwrap_or_else(PoisonError::into_inner).values() {
             throttled.set(health.throttled());

@@ -17,6 +17,7 @@ use metrics::Gauge;
 use metrics_exporter_prometheus::PrometheusHandle;
 use oneclock::events::RanOn;
 use oneclock::{Admission, Health};
+use oneclock_core::Name;
 
 use admissions::Admissions;
 pub use builder::{DEFAULT_NAMES, MOST_TIMEOUTS, MetricsBuilder, MetricsError, STANDARD_EDGES};
@@ -152,6 +153,32 @@ impl Metrics {
     /// ```
     pub fn watch_health(&self, health: &Health) {
         self.0.healths.watch(&self.0.sink, health);
+    }
+
+    /// Tells no longer of admissions whose names are not `left`, for a process whose configuration changes while it runs: they
+    /// are let go, and their series stay at 0, since a recorder forgets none.
+    ///
+    /// ```
+    /// use oneclock::Admission;
+    /// use oneclock_core::admission::Settings;
+    /// use oneclock_telemetry::Metrics;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (metrics, scrape) = Metrics::builder().build()?;
+    /// metrics.watch_admission(&Admission::to("orders", Settings::fixed(8))?);
+    /// metrics.watch_admission(&Admission::to("reports", Settings::fixed(2))?);
+    /// metrics.keep_admissions(|name| name.as_str() == "orders");
+    /// let text = scrape.render();
+    /// assert!(text.contains(r#"oneclock_places{admission="orders"} 8"#));
+    /// assert!(text.contains(r#"oneclock_places{admission="reports"} 0"#));
+    /// # Ok(()) }
+    /// ```
+    pub fn keep_admissions(&self, left: impl Fn(&Name) -> bool) {
+        self.0.admissions.keep(&left);
+    }
+
+    /// The same for the health of destinations.
+    pub fn keep_healths(&self, left: impl Fn(&Name) -> bool) {
+        self.0.healths.keep(&left);
     }
 
     /// Sets the gauges to what is true now. [`Scrape::render`] does it; with the recorder of the process, whoever renders

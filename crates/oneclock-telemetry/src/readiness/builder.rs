@@ -135,7 +135,34 @@ impl ReadinessBuilder {
         self
     }
 
-    /// This process serves nobody: a consumer of a queue, a job. Its self-tests alone decide.
+    /// Joins in a proof of your own that a spent budget is refused, for what is met elsewhere than in a stack of this process: a
+    /// request to the socket of a listener, say. Say [`without_stack`](Self::without_stack), too, if there is none beside it.
+    ///
+    /// It holds the process back as a [`stack`](Self::stack) does: a [`Failure::broken_promise`] at once, any other failure before
+    /// the first proof, and later once the latest proof is too old. What it returns is shown in `/status`.
+    ///
+    /// The listener works on the request in another task: let it do that by [`as_probe`](super::as_probe), if observers are not
+    /// to be told.
+    pub fn proof<F, E>(mut self, name: impl Into<Name>, proof: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<String, E>> + Send + 'static,
+        E: Into<Failure>,
+    {
+        let run: run::Run = Arc::new(move || {
+            let proof = proof();
+            Box::pin(async move {
+                match proof.await {
+                    Ok(shown) => Found::kept(shown),
+                    Err(error) => Found::failed(&error.into()),
+                }
+            })
+        });
+        self.checks.push(Planned { name: name.into(), sort: Sort::Own, bound: None, run });
+        self
+    }
+
+    /// This process serves nobody, or what it serves is proven by [`proof`](Self::proof) alone: a consumer of a queue, a job. The
+    /// other checks decide.
     pub fn without_stack(mut self) -> Self {
         self.without_stack = true;
         self

@@ -48,7 +48,7 @@ pub use answer::{Readyz, Status};
 pub use builder::{NotReadiness, ReadinessBuilder};
 pub use failure::Failure;
 pub use oneclock_core::readiness::{Marks, NotMarks};
-pub use quiet::WithoutProbes;
+pub use quiet::{WithoutProbes, as_probe};
 
 use state::Shared;
 

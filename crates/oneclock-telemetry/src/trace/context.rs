@@ -24,8 +24,7 @@ impl Incoming {
     /// `None` if there is none, if there are several, or if it is malformed: then the trace begins here. State that cannot be
     /// passed on is left behind.
     pub(super) fn of(fields: &dyn Head) -> Option<Self> {
-        let &[parent] = &*fields.all(TRACEPARENT) else { return None };
-        let parent = text(parent).filter(|parent| is_parent(parent))?.to_owned();
+        let parent = parent_in(fields)?.to_owned();
         let states = fields.all(TRACESTATE);
         let states: Option<Vec<&str>> = states.into_iter().map(|state| text(state).map(str::trim)).collect();
         let state = states.unwrap_or_default().into_iter().filter(|state| !state.is_empty()).collect::<Vec<_>>();
@@ -37,6 +36,18 @@ impl Incoming {
     pub(super) fn trace(&self) -> &str {
         trace_of(&self.parent)
     }
+}
+
+/// The parent, under the same conditions.
+fn parent_in(fields: &dyn Head) -> Option<&str> {
+    let &[parent] = &*fields.all(TRACEPARENT) else { return None };
+    text(parent).filter(|parent| is_parent(parent))
+}
+
+/// The trace that the fields of a request say it belongs to: 32 hexadecimal digits, not all of them zero. `None` if they say
+/// nothing, contradict themselves, or are malformed. For who logs and does not trace.
+pub fn trace_in(fields: &dyn Head) -> Option<&str> {
+    parent_in(fields).map(trace_of)
 }
 
 /// The value of a field, if it is text of the visible kind.
@@ -154,6 +165,7 @@ mod tests {
             let arrived = headers(&[(TRACEPARENT, parent), (TRACESTATE, "a=1"), (TRACESTATE, "b=2")]);
             let incoming = Incoming::of(&Came(arrived)).unwrap();
             assert_eq!(incoming.trace(), "0af7651916cd43dd8448eb211c80319c");
+            assert_eq!(trace_in(&came(&[(TRACEPARENT, parent)])), Some(incoming.trace()));
             let mut sent = Sent::default();
             write(&Span::none(), Some(&incoming), &mut sent);
             assert_eq!((sent.get(TRACEPARENT), sent.get(TRACESTATE)), (Some(parent), Some("a=1,b=2")));

@@ -36,6 +36,7 @@ pub(crate) mod words;
 
 pub mod attributes;
 
+pub use context::trace_in;
 #[cfg(feature = "opentelemetry")]
 pub use keep::{KeepEnded, RecordAll};
 pub use layer::{SpanBody, SpanFuture, SpanLayer, SpanService};

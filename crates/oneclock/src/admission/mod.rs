@@ -57,7 +57,7 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub enum Asked {
     /// Here it is. Where nothing is enforced ([`Mode::Shadow`]), with what would have refused it.
-    Has(Place, Option<Refusal>),
+    Has(Place, Option<Box<Refusal>>), // boxed: it is rare, and the rest is moved about for every request
     /// It waits.
     Waits(Turn),
     /// It does not start.
@@ -158,7 +158,9 @@ impl Admission {
         let (sleeper, verdict) = Sleeper::new(&class);
         let asking = Asking::new(&class, wants.deadline).importance(wants.importance).peer(wants.peer);
         match core.arrive(&asking, sleeper, now) {
-            Arrival::Runs { would_refuse, .. } => Asked::Has(Place::new(&self.0, class, now), would_refuse),
+            Arrival::Runs { would_refuse, .. } => {
+                Asked::Has(Place::new(&self.0, class, now), would_refuse.map(Box::new))
+            }
             Arrival::Refused(_, refusal) => Asked::Refused(refusal),
             Arrival::Waits { key, start_by, evicted } => {
                 if let Some((sleeper, refusal)) = evicted {

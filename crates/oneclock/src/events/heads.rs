@@ -28,8 +28,13 @@ pub struct RequestBegan<'a> {
     pub arrived: Tick,
     /// What its operation may spend; `None` for one that is refused.
     pub budget: Option<Budget>,
+    /// The field that its deadline came from, if its caller gave one.
+    pub source: Option<&'a Name>,
     /// Which attempt of the hop above it is; one for the first.
     pub attempt: u32,
+    /// What its caller speaks, where that is known: `grpc`, `grpc-web` or `connect`, else the protocol below as ALPN names it,
+    /// `http/1.1` or `h2`.
+    pub protocol: Option<&'static str>,
     /// Its method, as it came.
     pub method: &'a str,
     /// The path of its target, as it came: a caller's words, which belong into no label.
@@ -65,7 +70,32 @@ pub struct AnswerHead<'a> {
 impl<'a> RequestBegan<'a> {
     /// A first attempt that is refused, and was matched to nothing. For layers.
     pub fn new(operation: &'a Name, arrived: Tick, method: &'a str, path: &'a str, fields: &'a dyn Head) -> Self {
-        Self { operation, route: None, arrived, budget: None, attempt: 1, method, path, fields }
+        Self {
+            operation,
+            route: None,
+            arrived,
+            budget: None,
+            source: None,
+            attempt: 1,
+            protocol: None,
+            method,
+            path,
+            fields,
+        }
+    }
+
+    /// The same, in this protocol.
+    #[must_use]
+    pub fn spoken_in(mut self, protocol: &'static str) -> Self {
+        self.protocol = Some(protocol);
+        self
+    }
+
+    /// The same, with a deadline from this field.
+    #[must_use]
+    pub fn told_by(mut self, source: Option<&'a Name>) -> Self {
+        self.source = source;
+        self
     }
 
     /// The same, matched to this.

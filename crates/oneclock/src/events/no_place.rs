@@ -51,6 +51,7 @@ mod tests {
             importance,
             elapsed: Duration::ZERO,
             ledger: &ledger,
+            goes_on: false,
             slot: &slot,
             nearest_slot: &slot,
         };

@@ -87,6 +87,11 @@ pub fn observe_globally(observer: Arc<dyn Observer>) -> Result<(), AlreadyObserv
     GLOBAL.set(observer).map_err(|_| AlreadyObserved)
 }
 
+/// That observer, for who puts another one beside it.
+pub fn global_observer() -> Option<Arc<dyn Observer>> {
+    GLOBAL.get().cloned()
+}
+
 static GLOBAL: OnceLock<Arc<dyn Observer>> = OnceLock::new();
 
 /// Sends one event to an operation's observer, or to the global one. For layers and drivers.

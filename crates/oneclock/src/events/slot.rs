@@ -19,6 +19,9 @@ use std::sync::Arc;
 #[derive(Clone, Default)]
 pub struct Slot(Option<Arc<dyn Any + Send + Sync>>);
 
+/// What two observers keep in one place.
+struct Both(Slot, Slot);
+
 // === Slot ===
 
 impl Slot {
@@ -32,9 +35,29 @@ impl Slot {
         self.0.is_none()
     }
 
+    /// A slot that holds what is in both. Of two of one type [`get`](Self::get) finds the first.
+    ///
+    /// ```
+    /// # use oneclock::events::Slot;
+    /// let both = Slot::of(7_u8).and(Slot::of("seven"));
+    /// assert_eq!((both.get::<u8>(), both.get::<&str>()), (Some(&7), Some(&"seven")));
+    /// ```
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self.is_empty(), other.is_empty()) {
+            (true, _) => other,
+            (false, true) => self,
+            (false, false) => Self::of(Both(self, other)),
+        }
+    }
+
     /// What is in it, if it is one of these.
     pub fn get<T: Any>(&self) -> Option<&T> {
-        self.0.as_ref()?.downcast_ref()
+        let kept = self.0.as_ref()?;
+        kept.downcast_ref().or_else(|| {
+            let Both(one, other) = kept.downcast_ref()?;
+            one.get().or_else(|| other.get())
+        })
     }
 }
 

@@ -205,6 +205,7 @@ mod tests {
             importance: Importance::Required,
             elapsed: ms(801),
             ledger: &ledger,
+            goes_on: false,
         };
         let want = "order: out of time in stage body (bound: caller) after 801ms of 800ms; spent: inventory 20ms";
         says(&Event::Ended(&ended), want);

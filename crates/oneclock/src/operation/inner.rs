@@ -203,6 +203,7 @@ impl Inner {
                 importance: self.context.importance,
                 elapsed: clock::now().since(self.began),
                 ledger: &ledger,
+                goes_on: self.goes_on.load(Ordering::Acquire),
                 slot: self.slot.get().unwrap_or(&nothing),
                 nearest_slot: self.nearest_slot(),
             };

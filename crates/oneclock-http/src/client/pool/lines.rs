@@ -5,13 +5,14 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use hyper::client::conn::http1;
 use oneclock::clock;
 use oneclock_core::Deadline;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Exchanged, GOODBYE, Io, Pool, Turn, said};
@@ -98,6 +99,8 @@ impl Line {
     }
 }
 
+/// Keeps one timer for both limits, of an answer and of the time without a call: it is moved only when it would fire too
+/// late; too early, it is asked again. So most calls do not touch it.
 async fn drive_line(
     connection: http1::Connection<Io, Sending>,
     mut answering: mpsc::Receiver<Busy>,
@@ -106,45 +109,49 @@ async fn drive_line(
     idle_timeout: Duration,
 ) {
     let mut connection = pin!(connection);
-    let mut idle_until = None;
-    loop {
-        tokio::select! {
-            biased;
-            ended = &mut connection => {
+    let mut timer = pin!(sleep_until(clock::instant(Deadline::after(clock::now(), idle_timeout))));
+    let (mut answer, mut idle_until): (Option<Busy>, Option<Instant>) = (None, None);
+    poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 said(ended);
-                break;
+                return Poll::Ready(());
             }
-            Some(Busy { mut line, turn, until }) = answering.recv() => {
-                let settled = timeout_at(until, poll_fn(|cx| line.sender.poll_ready(cx)));
-                tokio::select! {
-                    biased;
-                    ended = &mut connection => {
-                        said(ended);
-                        break;
-                    }
-                    settled = settled => {
-                        let (Ok(Ok(())), Some(pool)) = (settled, pool.upgrade()) else { break };
-                        pool.keep(line);
-                        idle_until = Some(clock::instant(Deadline::after(clock::now(), idle_timeout)));
-                        drop(turn); // only now, so that who is next finds it
+            let settled = answer.as_mut().map(|busy| busy.line.sender.poll_ready(cx));
+            match settled {
+                Some(Poll::Ready(settled)) => {
+                    let (Ok(()), Some(Busy { line, turn, .. }), Some(pool)) = (settled, answer.take(), pool.upgrade())
+                    else {
+                        return Poll::Ready(());
+                    };
+                    pool.keep(line);
+                    idle_until = Some(clock::instant(Deadline::after(clock::now(), idle_timeout)));
+                    drop(turn); // only now, so that who is next finds it
+                    continue;
+                }
+                Some(Poll::Pending) => {}
+                None => {
+                    if let Poll::Ready(Some(busy)) = answering.poll_recv(cx) {
+                        answer = Some(busy);
+                        continue;
                     }
                 }
             }
-            () = until(idle_until) => {
-                idle_until = None;
-                if pool.upgrade().and_then(|pool| pool.remove_idle(id)).is_some() {
-                    break;
-                }
+            let Some(due) = answer.as_ref().map(|busy| busy.until).or(idle_until) else { return Poll::Pending };
+            if timer.deadline() > due {
+                timer.as_mut().reset(due);
+            }
+            ready!(timer.as_mut().poll(cx));
+            if timer.deadline() < due {
+                timer.as_mut().reset(due);
+                continue;
+            }
+            idle_until = None;
+            if answer.is_some() || pool.upgrade().and_then(|pool| pool.remove_idle(id)).is_some() {
+                return Poll::Ready(());
             }
         }
-    }
+    })
+    .await;
     drop(pool.upgrade().and_then(|pool| pool.remove_idle(id)));
-}
-
-/// Waits until then, or for good.
-async fn until(then: Option<Instant>) {
-    match then {
-        Some(then) => tokio::time::sleep_until(then).await,
-        None => std::future::pending().await,
-    }
 }

@@ -7,7 +7,7 @@
 //! be the answer of another call of the same client. So none of it is polled or dropped under a lock that somebody waits
 //! for.
 //!
-//! Here is what both have in common; `lines` are the connections of HTTP/1.1, `shared` is the one of HTTP/2.
+//! Here is what both have in common; `lines` are the connections of HTTP/1.1, `shared` are those of HTTP/2.
 //!
 //! hyper-util's `client::pool` was tried on paper and does not fit: its cache keeps whatever it is given (dirty, closed,
 //! without limit), lets go of a race it lost only into an executor without bound, and hides whether a caller is waiting
@@ -24,7 +24,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper_util::rt::TokioIo;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use self::shared::Shared;
 use super::builder::{Offers, Settings};
@@ -49,15 +49,17 @@ pub(super) struct Pool {
     turns: [Arc<Semaphore>; 2],
     /// What the two sides agreed on last, where they are free to: [`NOBODY_KNOWS`], or what is offered.
     agreed: AtomicU8,
-    /// Held by whoever opens the one connection of HTTP/2, or the first one, which tells what is spoken.
+    /// Held by whoever opens a connection of HTTP/2, or the first one, which tells what is spoken.
     pub(super) opening: tokio::sync::Mutex<()>,
+    /// The word that a stream may be free.
+    freed: Arc<Notify>,
     kept: Mutex<Kept>,
 }
 
 #[derive(Default)]
 struct Kept {
-    idle: Vec<Line>, // the latest last
-    shared: Option<Arc<Shared>>,
+    idle: Vec<Line>,          // the latest last
+    shared: Vec<Arc<Shared>>, // the oldest first
     ids: u64,
 }
 
@@ -83,6 +85,7 @@ impl Pool {
             agreed: AtomicU8::new(agreed),
             settings,
             opening: tokio::sync::Mutex::new(()),
+            freed: Arc::default(),
             kept: Mutex::default(),
         })
     }

@@ -1,6 +1,8 @@
-//! The one connection of HTTP/2: many calls at a time, as many as its peer allows.
+//! The connections of HTTP/2: many calls at a time on each, as many as its peer allows.
 //!
-//! Decides who gets a stream, who is woken when there may be one free, and when the connection takes no more calls.
+//! Decides who gets a stream, when another connection is opened (each stream of all others is taken), who is woken when there
+//! may be one free, and when a connection takes no more calls. The oldest with room is used first, so that those that a rush
+//! has left behind become idle.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +19,7 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::{Exchanged, GOODBYE, Io, Pool, Turn, lock, said};
+use super::{Exchanged, GOODBYE, Io, Kept, Pool, Turn, lock, said};
 use crate::client::upload::Sending;
 
 type Http2 = std::pin::Pin<Box<http2::Connection<Io, Sending, Tasks>>>;
@@ -39,7 +41,7 @@ struct Room {
     connection: Mutex<Option<Http2>>,
     /// As it was seen last. Hyper's task for the socket learns of another number without waking the connection's own task.
     max_streams: AtomicUsize,
-    freed: Arc<Notify>,
+    freed: Arc<Notify>, // the pool's
 }
 
 /// One call's place on an HTTP/2 connection.
@@ -49,11 +51,12 @@ pub(in crate::client) struct Stream {
     _turn: Turn,
 }
 
-/// Why there is no place on the HTTP/2 connection.
+/// Why there is no place on an HTTP/2 connection.
 pub(in crate::client) enum NoStream {
-    /// There is no connection.
+    /// There is no connection with a free stream, and there may be one more.
     NotConnected,
-    /// Each of its streams is taken. Resolves when one may be free, or when the connection takes no new calls.
+    /// Each stream is taken, and there are as many connections as there may be. Resolves when one may be free, or when a
+    /// connection takes no new calls.
     Full(OwnedNotified),
 }
 
@@ -67,43 +70,66 @@ pub(in crate::client) struct Tasks {
 // === Pool ===
 
 impl Pool {
-    /// A place on the HTTP/2 connection. Hands `turn` back with the reason why not.
+    /// A place on an HTTP/2 connection. Hands `turn` back with the reason why not.
     pub(in crate::client) fn stream(&self, turn: Turn) -> Result<Stream, (NoStream, Turn)> {
         let mut kept = self.kept();
-        let Some(shared) = kept.shared.clone().filter(|shared| !shared.sender.is_closed()) else {
-            let dead = kept.shared.take();
+        let dead = kept.take_closed();
+        // Counted under the lock, so that nobody takes a connection for idle meanwhile.
+        let found = kept.shared.iter().find(|shared| shared.has_room()).cloned();
+        let Some(shared) = found else {
+            let why = if kept.shared.len() < self.settings.max_connections {
+                NoStream::NotConnected
+            } else {
+                // Made under the lock: `forget` takes the connection away under it, so its word cannot come too early for this.
+                NoStream::Full(self.freed())
+            };
             drop(kept);
             drop(dead);
-            return Err((NoStream::NotConnected, turn));
+            return Err((why, turn));
         };
-        // Counted under the lock, so that nobody takes the connection for idle meanwhile.
-        let room = &shared.room;
-        let taken = shared.streams.load(Ordering::Acquire);
-        let max_streams = room.max_streams();
-        if taken >= max_streams {
-            // Made under the lock: `forget` takes the connection away under it, so its word cannot come too early for this.
-            return Err((NoStream::Full(Arc::clone(&room.freed).notified_owned()), turn));
-        }
         shared.streams.fetch_add(1, Ordering::AcqRel);
+        let is_room_left = kept.shared.iter().any(|shared| shared.has_room());
         drop(kept);
-        if taken + 1 < max_streams {
-            room.freed.notify_one(); // words do not add up: whoever got one passes it on while there is room
+        drop(dead);
+        if is_room_left {
+            self.freed.notify_one(); // words do not add up: whoever got one passes it on while there is room
         }
         Ok(Stream { connection: shared, reused: true, _turn: turn })
     }
 
-    pub(in crate::client) fn is_connected(&self) -> bool {
-        self.kept().shared.as_ref().is_some_and(|shared| !shared.sender.is_closed())
+    /// Resolves when a stream may be free, or when a connection takes no new calls.
+    pub(in crate::client) fn freed(&self) -> OwnedNotified {
+        Arc::clone(&self.freed).notified_owned()
     }
 
-    /// Speaks HTTP/2 over `io`, makes that the connection of this pool, and takes the first stream on it.
+    pub(in crate::client) fn is_connected(&self) -> bool {
+        self.kept().shared.iter().any(|shared| !shared.sender.is_closed())
+    }
+
+    /// Whether a further connection is of use: none has a free stream, and there may be one more.
+    pub(in crate::client) fn needs_another(&self) -> bool {
+        let mut kept = self.kept();
+        let dead = kept.take_closed();
+        let needs = kept.shared.len() < self.settings.max_connections && !kept.shared.iter().any(|one| one.has_room());
+        drop(kept);
+        drop(dead);
+        needs
+    }
+
+    /// Speaks HTTP/2 over `io`, makes that a connection of this pool, and takes the first stream on it.
     pub(in crate::client) async fn share(self: &Arc<Self>, io: Io, turn: Turn) -> hyper::Result<Stream> {
         let tasks = Tasks { cut: CancellationToken::new(), tracker: TaskTracker::new() };
-        let (sender, connection) = http2::Builder::new(tasks.clone()).handshake(io).await?;
+        // Until it says how many it allows, what it allows on another one: what is too many is refused, and the call with it.
+        let known = self.kept().shared.first().map(|shared| shared.room.max_streams());
+        let mut builder = http2::Builder::new(tasks.clone());
+        if let Some(known) = known {
+            builder.initial_max_send_streams(known);
+        }
+        let (sender, connection) = builder.handshake(io).await?;
         let room = Arc::new(Room {
             max_streams: AtomicUsize::new(connection.current_max_send_streams()),
             connection: Mutex::new(Some(Box::pin(connection))),
-            freed: Arc::default(),
+            freed: Arc::clone(&self.freed),
         });
         let closing = CancellationToken::new();
         let id = self.next_id();
@@ -119,28 +145,25 @@ impl Pool {
         let driver = Driver { room, closing, tasks, pool: Arc::downgrade(self), id };
         // It has no other owner than `closing`: it outlives the last holder by at most GOODBYE.
         tokio::spawn(drive_shared(driver, self.settings.idle_timeout));
-        let before = self.kept().shared.replace(Arc::clone(&shared));
-        drop(before);
+        self.kept().shared.push(Arc::clone(&shared));
+        self.freed.notify_one(); // there is room for more than one, mostly
         Ok(Stream { connection: shared, reused: false, _turn: turn })
     }
 
     /// No new calls on that connection.
     fn forget(&self, id: u64) {
-        let forgotten = {
-            let mut kept = self.kept();
-            if kept.shared.as_ref().is_some_and(|shared| shared.id == id) { kept.shared.take() } else { None }
-        };
-        if let Some(shared) = forgotten {
-            shared.room.freed.notify_waiters(); // whoever waits for a stream on it opens another
+        let forgotten = self.kept().take_shared(id);
+        if forgotten.is_some() {
+            self.freed.notify_waiters(); // whoever waits for a stream on it opens another
         }
     }
 
-    /// Gives the HTTP/2 connection up if it has had no call for `idle`; else says when to ask again.
+    /// Gives an HTTP/2 connection up if it has had no call for `idle`; else says when to ask again.
     fn forget_idle(&self, id: u64, idle: Duration) -> Option<Deadline> {
         let now = clock::now();
         let mut kept = self.kept();
-        // Given up already; it ends with its last holder. The one in its place has a task of its own.
-        let Some(shared) = kept.shared.as_ref().filter(|shared| shared.id == id) else {
+        // Given up already; it ends with its last holder. Others have tasks of their own.
+        let Some(shared) = kept.shared.iter().find(|shared| shared.id == id) else {
             return Some(Deadline::after(now, idle));
         };
         if shared.streams.load(Ordering::Acquire) > 0 {
@@ -150,14 +173,33 @@ impl Pool {
         if !due.is_past(now) {
             return Some(due);
         }
-        let forgotten = kept.shared.take();
+        let forgotten = kept.take_shared(id);
         drop(kept);
         drop(forgotten);
         None
     }
 }
 
+impl Kept {
+    /// To be dropped outside of the lock.
+    fn take_shared(&mut self, id: u64) -> Option<Arc<Shared>> {
+        let place = self.shared.iter().position(|shared| shared.id == id)?;
+        Some(self.shared.remove(place))
+    }
+
+    /// Those that take no new calls. To be dropped outside of the lock.
+    fn take_closed(&mut self) -> Vec<Arc<Shared>> {
+        self.shared.extract_if(.., |shared| shared.sender.is_closed()).collect()
+    }
+}
+
 // === Shared ===
+
+impl Shared {
+    fn has_room(&self) -> bool {
+        self.streams.load(Ordering::Acquire) < self.room.max_streams()
+    }
+}
 
 impl Room {
     /// Never waits.
@@ -294,7 +336,7 @@ mod tests {
     /// A pool with one connection of HTTP/2 and `streams` streams on it, which is as many as the peer allows.
     async fn full(streams: usize) -> (Arc<Pool>, Vec<Stream>) {
         let peer = peer::stall(Protocol::Http2).expect("a peer");
-        let pool = Pool::new(Settings { offers: Offers::Http2, ..Settings::default() });
+        let pool = Pool::new(Settings { offers: Offers::Http2, max_connections: 1, ..Settings::default() });
         let io = connect::Io::Plain(TcpStream::connect(peer.addr()).await.expect("a connection"));
         let io = TokioIo::new(io);
         let turn = pool.turn(true).await;
