@@ -12,6 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use oneclock_http::{BoundedBody, BoxError, Received};
 use pin_project_lite::pin_project;
 
+use crate::access::Note;
 use crate::live::Entry;
 use crate::own::OwnBody;
 
@@ -22,6 +23,7 @@ pin_project! {
         #[pin]
         source: Source,
         entry: Option<Entry>,
+        note: Note,
     }
 }
 
@@ -31,23 +33,34 @@ pin_project! {
         Nothing,
         Call { #[pin] body: BoundedBody<Received> },
         Stream { #[pin] body: OwnBody },
+        Once { #[pin] body: oneclock_idempotency::Body },
     }
 }
 
 impl Forwarded {
     /// No body, or one that a layer above writes.
     pub(crate) fn nothing() -> Self {
-        Self { source: Source::Nothing, entry: None }
+        Self { source: Source::Nothing, entry: None, note: Note::default() }
     }
 
     /// The answer to a call, which ends at its deadline.
     pub(crate) fn call(body: BoundedBody<Received>, entry: Option<Entry>) -> Self {
-        Self { source: Source::Call { body }, entry }
+        Self { source: Source::Call { body }, entry, note: Note::default() }
+    }
+
+    /// What a layer of keys answers: what was kept, a refusal, or what it let pass.
+    pub(crate) fn once(body: oneclock_idempotency::Body, entry: Option<Entry>) -> Self {
+        Self { source: Source::Once { body }, entry, note: Note::default() }
     }
 
     /// What goes on behind its call.
     pub(crate) fn stream(body: OwnBody, entry: Option<Entry>) -> Self {
-        Self { source: Source::Stream { body }, entry }
+        Self { source: Source::Stream { body }, entry, note: Note::default() }
+    }
+
+    /// The same, of which the access log is told.
+    pub(crate) fn noted(self, note: Note) -> Self {
+        Self { note, ..self }
     }
 }
 
@@ -61,9 +74,13 @@ impl Body for Forwarded {
             SourceProjection::Nothing => Poll::Ready(None),
             SourceProjection::Call { body } => body.poll_frame(cx),
             SourceProjection::Stream { body } => body.poll_frame(cx),
+            SourceProjection::Once { body } => body.poll_frame(cx),
         };
-        if matches!(polled, Poll::Ready(None)) {
-            *this.entry = None;
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => this.note.passes(frame),
+            Poll::Ready(Some(Err(error))) => this.note.breaks_off(&**error),
+            Poll::Ready(None) => *this.entry = None,
+            Poll::Pending => {}
         }
         polled
     }
@@ -73,6 +90,7 @@ impl Body for Forwarded {
             Source::Nothing => true,
             Source::Call { body } => body.is_end_stream(),
             Source::Stream { body } => body.is_end_stream(),
+            Source::Once { body } => body.is_end_stream(),
         }
     }
 
@@ -81,6 +99,7 @@ impl Body for Forwarded {
             Source::Nothing => SizeHint::with_exact(0),
             Source::Call { body } => body.size_hint(),
             Source::Stream { body } => body.size_hint(),
+            Source::Once { body } => body.size_hint(),
         }
     }
 }

@@ -8,6 +8,10 @@ use oneclock_core::ingress::PolicyError;
 use oneclock_core::retry::NotAPolicy;
 use oneclock_core::{Name, Refused};
 use oneclock_http::{BoxError, NotAClient};
+use oneclock_idempotency::BadIdempotency;
+use oneclock_telemetry::readiness::NotReadiness;
+
+use crate::config::LogTo;
 
 /// A configuration that cannot be run, or not here. Nothing listens then; after a reload all goes on as before.
 #[derive(Debug, thiserror::Error)]
@@ -27,11 +31,37 @@ pub enum StartFailed {
         #[source]
         source: std::io::Error,
     },
+    /// The admin pages cannot be served there.
+    #[error(
+        "the admin pages cannot be served on {address}: stop what is there already, write another address for admin, or switch \
+         them off with admin: none"
+    )]
+    Admin {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It cannot be found out whether it is ready.
+    #[error("nothing could be found out about the readiness of the proxy")]
+    Readiness(#[from] NotReadiness),
     /// It cannot speak TLS.
     #[error("listener {listener} cannot use {}", file.display())]
     Tls {
         /// The listener.
         listener: Name,
+        /// What was looked at.
+        file: PathBuf,
+        /// Why not.
+        #[source]
+        source: BoxError,
+    },
+    /// An upstream cannot be spoken to in TLS.
+    #[error("upstream {upstream} cannot use {}", file.display())]
+    UpstreamTls {
+        /// The upstream.
+        upstream: Name,
         /// What was looked at.
         file: PathBuf,
         /// Why not.
@@ -85,6 +115,33 @@ pub enum StartFailed {
         #[source]
         source: NotSettings,
     },
+    /// The idempotency of a route contradicts itself.
+    #[error("route {route}: its idempotency contradicts itself")]
+    Keys {
+        /// The route.
+        route: Name,
+        /// How.
+        #[source]
+        source: BadIdempotency,
+    },
+    /// The store of idempotency keys cannot be opened, or refuses.
+    #[error("the store of idempotency keys {store} cannot be used")]
+    Store {
+        /// Where it is, without a password.
+        store: String,
+        /// Why not.
+        #[source]
+        source: BoxError,
+    },
+    /// What the access log goes to cannot be opened.
+    #[error("the access log cannot be written to {to}")]
+    AccessLog {
+        /// What that is.
+        to: LogTo,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
     /// It is written, and not done yet. Running without it would be a promise that nobody keeps.
     #[error("{what} is not supported yet: {instead}")]
     NotYet {
@@ -93,10 +150,9 @@ pub enum StartFailed {
         /// What to write instead.
         instead: &'static str,
     },
-    /// A reload that would change listeners.
-    #[error("{what}: a reload changes routes and upstreams, not listeners; restart the proxy for that")]
-    ListenersChanged {
-        /// What is different.
-        what: String,
-    },
+    /// A reload that would move the admin pages, or switch them on or off.
+    #[error(
+        "admin is changed, and the admin pages stay where they are until a restart: leave admin as it was, or restart the proxy"
+    )]
+    AdminChanged,
 }

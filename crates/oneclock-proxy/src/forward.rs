@@ -11,33 +11,42 @@
 //! unary, with a ceiling that their streams fit in.
 //!
 //! What the upstream does not answer is told by [`Problem`], in the words of whoever asked: 502 where the call failed, 504 where
-//! it was out of time, a status of gRPC (contract X5). Never a success that nobody gave.
+//! it was out of time, a status of gRPC (contract X5). Never a success that nobody gave. It is 502 also where nobody could be
+//! reached and nothing was sent, which the document says to callers of ours (`outcome`): a 503 that gives none of the contract's
+//! reasons is load to them, and their breakers would not count it.
 
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use oneclock::{Operation, Shutdown, clock};
 use oneclock_core::ingress::Coverage;
 use oneclock_core::{Deadline, Trust};
 use oneclock_http::{
-    Arrival, BoundedBody, CallCap, CallError, Client, Problem, Protocol, Received, Retry, RetryLayer, TlsPeer, Upload,
+    Arrival, BoundedBody, CallCap, CallError, Client, NothingHappened, PassedOn, Problem, Protocol, Received, Retry,
+    RetryLayer, TlsPeer, Upload,
 };
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::access::Note;
 use crate::answer::Forwarded;
-use crate::hop;
-use crate::live::Entry;
-use crate::own::{OwnBody, Place, Speaks, Switched};
+use crate::keyed::{self, Keyed, Sent};
+use crate::live::{Entry, Kind};
+use crate::own::{OwnBody, Place, Switched};
 use crate::upgrade::{self, TunnelLimits};
+use crate::{head, hop};
 
 /// What the ingress layer hands on.
 type Asked = Request<Upload<Incoming>>;
+
+/// The same on its way to the upstream, whoever read its body meanwhile.
+type Asking = Request<Sent>;
 
 /// Forwards the requests of one route. Always ready.
 #[derive(Clone, Debug)]
@@ -48,6 +57,8 @@ enum Way {
     /// No route takes it.
     Nowhere,
     To(To),
+    /// Once for each idempotency key.
+    Keyed(Keyed),
 }
 
 /// Where the requests of one route go, and how.
@@ -56,6 +67,8 @@ pub(crate) struct To {
     pub(crate) clients: Clients,
     pub(crate) attempts: Attempts,
     pub(crate) coverage: Coverage,
+    /// Whether the upstream belongs to us.
+    pub(crate) upstream: Trust,
     /// Whether peers belong to us, where the route says it and not the listener.
     pub(crate) trust: Option<Trust>,
 }
@@ -75,10 +88,8 @@ pub(crate) struct Clients {
     pub(crate) http: Client,
     pub(crate) grpc: Client,
     pub(crate) connect: Client,
-    /// For what outlives its call; none where the upstream is reached over TLS.
-    pub(crate) place: Option<Place>,
-    /// What is spoken on a connection of its own: by gRPC, by everybody else.
-    pub(crate) speaks: (Speaks, Speaks),
+    /// For what outlives its call.
+    pub(crate) place: Place,
 }
 
 /// The future of [`Forward`].
@@ -91,6 +102,11 @@ impl Forward {
     /// To an upstream.
     pub(crate) fn to(to: To) -> Self {
         Self(Arc::new(Way::To(to)))
+    }
+
+    /// To an upstream, once for each idempotency key.
+    pub(crate) fn once(keyed: Keyed) -> Self {
+        Self(Arc::new(Way::Keyed(keyed)))
     }
 
     /// The one for requests that no route takes.
@@ -110,16 +126,18 @@ impl Service<Asked> for Forward {
 
     fn call(&mut self, request: Asked) -> ForwardFuture {
         let way = Arc::clone(&self.0);
+        let note = Note::of(request.extensions());
         ForwardFuture(Box::pin(async move {
-            Ok(match &*way {
-                Way::Nowhere => problem(&nowhere(&request)),
-                Way::To(to) => {
-                    let mut answer = to.forward(request).await.unwrap_or_else(|why| problem(&why));
-                    // What the upstream speaks is its connection's business: an answer in HTTP/1.0 would close ours.
-                    *answer.version_mut() = Version::HTTP_11;
-                    answer
-                }
-            })
+            let answer = match (head::refused(&request), &*way) {
+                (Some(why), _) => head::last(problem(&why), request.version()),
+                (None, Way::Nowhere) => problem(&nowhere(&request)),
+                (None, Way::To(to)) => to.answer(request.map(Sent::from)).await,
+                (None, Way::Keyed(keyed)) => Box::pin(keyed.answer(request)).await, // what is rare is boxed: futures are moved
+            };
+            if let Some(problem) = answer.extensions().get() {
+                note.says(problem);
+            }
+            Ok(answer.map(|body| body.noted(note)))
         }))
     }
 }
@@ -127,62 +145,78 @@ impl Service<Asked> for Forward {
 // === To ===
 
 impl To {
-    async fn forward(&self, request: Asked) -> Result<Response<Forwarded>, Problem> {
-        if request.method() == Method::CONNECT {
-            let title = "tunnels are not opened here";
-            return Err(Problem::with_status(StatusCode::NOT_IMPLEMENTED, title));
-        }
+    /// What the upstream answers, or why it does not.
+    pub(crate) async fn answer(&self, request: Asking) -> Response<Forwarded> {
+        let (head, body) = request.into_parts();
+        let (is_run, protocol) = (keyed::is_run(&head.extensions), Protocol::of(&head));
+        let note = if is_run { Note::of(&head.extensions) } else { Note::default() };
+        let mut answer = match self.forward(Request::from_parts(head, body), protocol, is_run).await {
+            Ok(answer) => answer,
+            Err(why) if is_run => {
+                note.says(&why);
+                keyed::whole(&why, protocol) // for whoever waits for it, too
+            }
+            Err(why) => problem(&why),
+        };
+        // What the upstream speaks is its connection's business: an answer in HTTP/1.0 would close ours.
+        *answer.version_mut() = Version::HTTP_11;
+        answer
+    }
+
+    async fn forward(&self, request: Asking, protocol: Protocol, is_run: bool) -> Result<Response<Forwarded>, Problem> {
         let wants_websocket = upgrade::is_asked(&request);
-        if wants_websocket && self.clients.place.is_none() {
-            let title = "websockets to an upstream over TLS are not supported";
-            return Err(Problem::with_status(StatusCode::NOT_IMPLEMENTED, title));
-        }
         let (mut head, body) = request.into_parts();
-        if !hop::says_whom_it_is_for(&head) {
-            let title = "a request names one host, in one field";
-            return Err(Problem::with_status(StatusCode::BAD_REQUEST, title));
-        }
-        let protocol = Protocol::of(&head);
         let entry = head.extensions.remove::<Entry>();
         let arrival = head.extensions.get::<Arrival>().cloned();
         let (peer, trust) = arrival.as_ref().map_or((None, Trust::Outside), |came| (came.peer, came.trust));
         let tls = head.extensions.get::<TlsPeer>().is_some();
         hop::pass_on(&mut head, peer, self.trust.unwrap_or(trust), tls);
         if let (Some(entry), Some(operation)) = (&entry, Operation::current()) {
-            entry.until(operation.deadline());
+            entry.is(Kind::Call, operation.deadline());
         }
         let request = Request::from_parts(head, body);
         let shutdown = arrival.map(|came| came.shutdown).unwrap_or_default();
-        match (&self.clients.place, self.coverage) {
-            (Some(place), _) if wants_websocket => self.upgrade(place, request, &shutdown, entry).await,
-            (Some(place), Coverage::Streaming { total, .. }) => {
-                let client = self.clients.of(protocol);
-                let speaks = self.clients.speaks(protocol);
-                let asked = place.exchange(client.destination(), speaks, request, &shutdown);
+        match self.coverage {
+            _ if wants_websocket => Box::pin(self.upgrade(request, &shutdown, entry)).await,
+            Coverage::Streaming { total, .. } => {
+                let asked = Box::pin(self.clients.place.exchange(self.clients.of(protocol), request, &shutdown));
                 let (answer, lease) = asked.await.map_err(|error| told(&error))?;
                 if let Some(entry) = &entry {
-                    entry.until(Deadline::after(clock::now(), total)); // by then in any case
+                    entry.is(Kind::Stream, Deadline::after(clock::now(), total)); // by then in any case
                 }
                 Ok(answer.map(|body| Forwarded::stream(OwnBody::new(body, lease), entry)))
             }
-            _ => {
-                let answer = self.call(protocol, request).await.map_err(|error| told(&error))?;
-                Ok(answer.map(|body| Forwarded::call(body, entry)))
+            Coverage::Unary => {
+                let answered = self.call(protocol, request).await;
+                let answer = answered.map_err(|error| if is_run { keyed::told(&error) } else { told(&error) })?;
+                let mut answer = answer.map(|body| Forwarded::call(body, entry));
+                if is_run && keyed::says_nothing_happened(answer.status(), answer.headers(), self.upstream) {
+                    answer.extensions_mut().insert(NothingHappened);
+                }
+                // Asked once, and one of ours: its reason is about this request. After several attempts it would be about the last.
+                if self.upstream == Trust::Inside && matches!(self.attempts, Attempts::One(_)) {
+                    answer.extensions_mut().insert(PassedOn);
+                }
+                Ok(answer)
             }
         }
     }
 
-    async fn call(&self, protocol: Protocol, mut request: Asked) -> Result<Response<BoundedBody<Received>>, CallError> {
-        let mut client = self.clients.of(protocol).clone();
+    async fn call(
+        &self,
+        protocol: Protocol,
+        mut request: Asking,
+    ) -> Result<Response<BoundedBody<Received>>, CallError> {
+        let client = self.clients.of(protocol);
         match &self.attempts {
             Attempts::One(limit) => {
                 if let Some(limit) = limit {
                     request.extensions_mut().insert(CallCap(*limit));
                 }
-                client.call(request).await
+                client.request(request).await // a service would have to box it
             }
             Attempts::By(layer) => {
-                let mut retried: Retry<Client> = layer.layer(client);
+                let mut retried: Retry<Client> = layer.layer(client.clone());
                 retried.call(request).await
             }
         }
@@ -192,15 +226,13 @@ impl To {
     /// like any other.
     async fn upgrade(
         &self,
-        place: &Place,
-        mut request: Asked,
+        mut request: Asking,
         shutdown: &Shutdown,
         entry: Option<Entry>,
     ) -> Result<Response<Forwarded>, Problem> {
         let caller = hyper::upgrade::on(&mut request);
         upgrade::say(request.headers_mut());
-        let destination = self.clients.http.destination();
-        let asked = place.exchange(destination, Speaks::Http1, request, shutdown);
+        let asked = self.clients.place.exchange_over_http1(&self.clients.http, request, shutdown);
         let (mut answer, lease) = asked.await.map_err(|error| told(&error))?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(answer.map(|body| Forwarded::stream(OwnBody::new(body, lease), entry)));
@@ -215,7 +247,7 @@ impl To {
             Coverage::Unary => TunnelLimits::default(),
         };
         if let Some(entry) = &entry {
-            entry.until(Deadline::after(clock::now(), limits.total));
+            entry.is(Kind::Tunnel, Deadline::after(clock::now(), limits.total));
         }
         upgrade::tunnel(caller, upstream, limits, shutdown, (lease, entry));
         upgrade::say(answer.headers_mut());
@@ -233,17 +265,23 @@ impl Clients {
             _ => &self.http,
         }
     }
-
-    fn speaks(&self, protocol: Protocol) -> Speaks {
-        let (grpc, others) = self.speaks;
-        if protocol == Protocol::Grpc { grpc } else { others }
-    }
 }
 
 /// Why the upstream gave no answer. Written for its caller by the ingress layer.
-fn told(error: &CallError) -> Problem {
+pub(crate) fn told(error: &CallError) -> Problem {
     tracing::debug!(%error, "no answer from the upstream");
+    if is_of_the_upload(error) {
+        let title = "the body of the request cannot be read";
+        return Problem::with_status(StatusCode::BAD_REQUEST, title).insight(error.to_string());
+    }
     Problem::from(error)
+}
+
+/// Whether what failed came from the caller: behind the error of the upstream's connection stands one of the caller's.
+fn is_of_the_upload(error: &CallError) -> bool {
+    let chain = std::iter::successors(error.source(), |&error| error.source());
+    let mut of_hyper = chain.filter_map(|error| error.downcast_ref::<hyper::Error>());
+    of_hyper.next().is_some_and(hyper::Error::is_user) && of_hyper.next().is_some()
 }
 
 /// A gRPC client takes "not found" for an answer of the method: that there is no such method has a status of its own.

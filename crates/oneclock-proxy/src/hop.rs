@@ -1,42 +1,25 @@
-//! What of a head speaks of one hop only, and what the next hop is told of the one before.
+//! What the next hop is told of the one before.
 //!
 //! Decides, by what proxies have in common: the caller's `host` is kept (Envoy's default, nginx with
 //! `proxy_set_header Host $http_host`), since services build links and check origins with it; `x-forwarded-for` is appended
 //! to; `x-forwarded-proto` is set, unless somebody inside has said it already; `via` is not added, as Envoy and nginx do not.
-//! Fields of one connection go both ways (RFC 9110 section 7.6.1); `te: trailers` stays, since gRPC asks with it.
+//! What speaks of one connection stays on it, both ways: [`oneclock_http::hop`].
 
 use std::net::SocketAddr;
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery};
-use http::{Uri, Version, request};
+use http::{Uri, request};
 use oneclock_core::Trust;
+use oneclock_http::hop;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Fields that speak of one connection only. `te` is looked at apart.
-const OF_ONE_HOP: [HeaderName; 7] = [
-    header::CONNECTION,
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
-
 /// Makes the head of a request ready to be passed on: its target a path, whom it is for in `host`, nothing of its own hop.
 pub(crate) fn pass_on(head: &mut request::Parts, peer: Option<SocketAddr>, trust: Trust, tls: bool) {
     // Before anything is added: a caller that names `x-forwarded-for` in `connection` must not have it removed.
-    strip(&mut head.headers);
-    if head.headers.contains_key(header::TE) {
-        if takes_trailers(&head.headers) {
-            head.headers.insert(header::TE, HeaderValue::from_static("trailers"));
-        } else {
-            head.headers.remove(header::TE);
-        }
-    }
+    hop::strip(&mut head.headers);
     // The accept loop has said "100 Continue" when the upload is first asked for; the next hop is sent it without asking.
     head.headers.remove(header::EXPECT);
     let target = std::mem::take(&mut head.uri).into_parts();
@@ -50,41 +33,6 @@ pub(crate) fn pass_on(head: &mut request::Parts, peer: Option<SocketAddr>, trust
     if trust == Trust::Outside || !head.headers.contains_key(X_FORWARDED_PROTO) {
         head.headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(if tls { "https" } else { "http" }));
     }
-}
-
-/// Whether it is clear for which host a request is. Two fields would be read differently by two hops, and so would none over
-/// HTTP/1.1 (RFC 9112 section 3.2).
-pub(crate) fn says_whom_it_is_for(head: &request::Parts) -> bool {
-    let mut hosts = head.headers.get_all(header::HOST).into_iter();
-    let (first, second) = (hosts.next(), hosts.next());
-    second.is_none() && (first.is_some() || head.version != Version::HTTP_11)
-}
-
-/// Removes what speaks of one connection, and what `connection` names. `te` stays, for who knows what it is for.
-pub(crate) fn strip(headers: &mut HeaderMap) {
-    if headers.contains_key(header::CONNECTION) {
-        let named: Vec<HeaderName> =
-            tokens(headers, &header::CONNECTION).filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
-        for name in named {
-            // Whom it is for and where it ends belong to the message, whatever this connection says.
-            if name != header::HOST && name != header::CONTENT_LENGTH && name != header::TE {
-                headers.remove(name);
-            }
-        }
-    }
-    for name in &OF_ONE_HOP {
-        headers.remove(name);
-    }
-}
-
-/// The words of a field that lists them.
-pub(crate) fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h [u8]> {
-    let all = headers.get_all(name).into_iter();
-    all.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
-}
-
-fn takes_trailers(headers: &HeaderMap) -> bool {
-    tokens(headers, &header::TE).any(|token| token.eq_ignore_ascii_case(b"trailers"))
 }
 
 /// Without a user: it is nobody's business but the caller's own.

@@ -1,13 +1,18 @@
-//! The requests that are under way, and when the last of them will be over.
+//! The requests that are under way: what they are, and when the last of them will be over.
 //!
 //! Decides how long a drain takes: as long as the longest of them may still live, and no longer (contract X10). Others have
-//! to guess; here every request has a deadline.
+//! to guess; here every request has a deadline. Decides also which of them are shown first: those with the least left.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use oneclock_core::{Deadline, Tick};
+use http::Method;
+use oneclock::clock;
+use oneclock_core::{Deadline, Name, Tick};
+
+/// Of a path this much is kept, in bytes: it is for the eye.
+const PATH: usize = 200;
 
 /// What is under way. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +21,50 @@ pub(crate) struct Live(Arc<Mutex<Known>>);
 #[derive(Debug, Default)]
 struct Known {
     next: u64,
-    entries: BTreeMap<u64, Option<Deadline>>, // none: nobody has decided yet
+    entries: BTreeMap<u64, State>,
+}
+
+#[derive(Debug)]
+struct State {
+    what: Arc<What>,
+    kind: Kind,
+    deadline: Option<Deadline>, // none: nobody has decided yet
+}
+
+/// What does not change about a request.
+#[derive(Debug)]
+pub(crate) struct What {
+    /// When it arrived at its route.
+    pub(crate) since: Tick,
+    /// The listener.
+    pub(crate) listener: Name,
+    /// The route, if there is one for it.
+    pub(crate) route: Option<Name>,
+    pub(crate) method: Method,
+    /// Without its query, which may hold secrets.
+    pub(crate) path: Box<str>,
+}
+
+/// What sort of a thing is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Waits for a place, or has only just come.
+    Waiting,
+    /// A request, up to the end of its answer.
+    Call,
+    /// A declared stream, which lives on behind its call.
+    Stream,
+    /// An upgraded connection.
+    Tunnel,
+}
+
+/// One of those that are under way, as it was when somebody looked.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) id: u64,
+    pub(crate) what: Arc<What>,
+    pub(crate) kind: Kind,
+    pub(crate) deadline: Option<Deadline>,
 }
 
 /// One request; over when the last clone is dropped.
@@ -33,12 +81,13 @@ struct Inner {
 
 impl Live {
     /// A request has arrived.
-    pub(crate) fn enter(&self) -> Entry {
+    pub(crate) fn enter(&self, what: What) -> Entry {
+        let state = State { what: Arc::new(what), kind: Kind::Waiting, deadline: None };
         let id = {
             let mut known = self.lock();
             known.next += 1;
             let id = known.next;
-            known.entries.insert(id, None);
+            known.entries.insert(id, state);
             id
         };
         Entry(Arc::new(Inner { id, live: self.clone() }))
@@ -47,8 +96,31 @@ impl Live {
     /// How long what is under way may still take, at most `cap`. One of which nobody knows takes all of that.
     pub(crate) fn longest(&self, cap: Duration, now: Tick) -> Duration {
         let known = self.lock();
-        let left = known.entries.values().map(|deadline| deadline.map_or(cap, |deadline| deadline.remaining(now)));
+        let left = known.entries.values().map(|one| one.deadline.map_or(cap, |deadline| deadline.remaining(now)));
         left.max().unwrap_or_default().min(cap)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().entries.len()
+    }
+
+    /// How many there are, and the `most` that have the least left; those of which that is not known come last.
+    pub(crate) fn most_urgent(&self, most: usize) -> (usize, Vec<Seen>) {
+        let known = self.lock();
+        let mut order: Vec<(Option<Deadline>, u64)> =
+            known.entries.iter().map(|(id, state)| (state.deadline, *id)).collect();
+        let by = |one: &(Option<Deadline>, u64)| (one.0.is_none(), one.0, one.1);
+        if order.len() > most && most > 0 {
+            order.select_nth_unstable_by_key(most - 1, by);
+        }
+        order.truncate(most);
+        order.sort_unstable_by_key(by);
+        let seen = |(_, id): (Option<Deadline>, u64)| {
+            let State { what, kind, deadline } = known.entries.get(&id)?;
+            Some(Seen { id, what: Arc::clone(what), kind: *kind, deadline: *deadline })
+        };
+        (known.entries.len(), order.into_iter().filter_map(seen).collect())
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -56,20 +128,51 @@ impl Live {
     }
 }
 
+// === What ===
+
+impl What {
+    /// A request that comes in now.
+    pub(crate) fn of<B>(listener: &Name, route: Option<&Name>, request: &http::Request<B>) -> Self {
+        let path = request.uri().path();
+        let end = (0..=PATH.min(path.len())).rev().find(|end| path.is_char_boundary(*end)).unwrap_or_default();
+        Self {
+            since: clock::now(),
+            listener: listener.clone(),
+            route: route.cloned(),
+            method: request.method().clone(),
+            path: path.get(..end).unwrap_or_default().into(),
+        }
+    }
+}
+
+// === Kind ===
+
+impl Kind {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Call => "call",
+            Self::Stream => "stream",
+            Self::Tunnel => "tunnel",
+        }
+    }
+}
+
 // === Entry ===
 
 impl Entry {
-    /// It is over by then.
-    pub(crate) fn until(&self, deadline: Deadline) {
+    /// It is this from now on, and over by then.
+    pub(crate) fn is(&self, kind: Kind, deadline: Deadline) {
         if let Some(known) = self.0.live.lock().entries.get_mut(&self.0.id) {
-            *known = Some(deadline);
+            known.kind = kind;
+            known.deadline = Some(deadline);
         }
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.live.lock().entries.remove(&self.id);
+        let _over = self.live.lock().entries.remove(&self.id); // dropped behind the lock
     }
 }
 
@@ -81,14 +184,19 @@ mod tests {
         Duration::from_millis(ms)
     }
 
+    fn one(live: &Live, target: &str) -> Entry {
+        let request = http::Request::get(target).body(()).expect("a request");
+        live.enter(What::of(&Name::from("http"), None, &request))
+    }
+
     #[test]
     fn a_drain_takes_as_long_as_the_longest_of_what_lives() {
         let (live, now) = (Live::default(), Tick::from_nanos(0));
         assert_eq!(live.longest(ms(5_000), now), Duration::ZERO, "nothing lives");
-        let (short, long) = (live.enter(), live.enter());
+        let (short, long) = (one(&live, "/"), one(&live, "/"));
         assert_eq!(live.longest(ms(5_000), now), ms(5_000), "nobody knows yet");
-        short.until(Deadline::after(now, ms(300)));
-        long.until(Deadline::after(now, ms(800)));
+        short.is(Kind::Call, Deadline::after(now, ms(300)));
+        long.is(Kind::Call, Deadline::after(now, ms(800)));
         assert_eq!(live.longest(ms(5_000), now), ms(800));
         assert_eq!(live.longest(ms(500), now), ms(500), "capped");
         assert_eq!(live.longest(ms(5_000), now + ms(600)), ms(200));
@@ -97,5 +205,34 @@ mod tests {
         assert_eq!(live.longest(ms(5_000), now), ms(800), "its body is still on its way");
         drop(held);
         assert_eq!(live.longest(ms(5_000), now), ms(300));
+    }
+
+    #[test]
+    fn those_with_the_least_left_come_first_and_the_rest_is_counted() {
+        let (live, now) = (Live::default(), Tick::from_nanos(0));
+        let unknown = one(&live, "/unknown");
+        let entries = [800, 300, 500].map(|left| {
+            let entry = one(&live, "/");
+            entry.is(Kind::Call, Deadline::after(now, ms(left)));
+            entry
+        });
+        let shown = |most| {
+            let (all, seen) = live.most_urgent(most);
+            (all, seen.iter().map(|seen| seen.deadline.map(|deadline| deadline.remaining(now))).collect::<Vec<_>>())
+        };
+        assert_eq!(shown(2), (4, vec![Some(ms(300)), Some(ms(500))]));
+        assert_eq!(shown(9), (4, vec![Some(ms(300)), Some(ms(500)), Some(ms(800)), None]));
+        assert_eq!(shown(0), (4, vec![]));
+        drop((unknown, entries));
+        assert_eq!(shown(9), (0, vec![]));
+    }
+
+    #[test]
+    fn a_path_is_kept_without_its_query_and_not_at_any_length() {
+        let live = Live::default();
+        let (short, long) = (one(&live, "/pay?card=4111"), one(&live, &format!("/{}", "x".repeat(5_000))));
+        let (_, seen) = live.most_urgent(9);
+        assert_eq!((&*seen[0].what.path, seen[1].what.path.len()), ("/pay", PATH));
+        drop((short, long));
     }
 }

@@ -2,11 +2,10 @@
 //!
 //! A call of the client ends at its deadline, with its answer. A declared stream and an upgraded connection live on under
 //! clocks of their own (contract S2), so they are no calls any more: here the call is the establishment, up to the head, by the
-//! library's own rules for calls ([`Destination`]), and what follows is handed over together with the connection. It is never
-//! lent again, so nothing has to be clean afterwards. How many there are at once is bounded, apart from those of the client;
-//! whoever comes too late waits in stage `pool`, as there.
+//! library's own rules for calls, over a connection that its [`Client`] opens and secures, and what follows is handed over
+//! together with the connection. It is never lent again, so nothing has to be clean afterwards. How many there are at once is
+//! bounded, apart from those of the client; whoever comes too late waits in stage `pool`, as there.
 
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,43 +13,27 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Method, Request, Response, Uri, Version};
+use http::{Method, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use oneclock::events::Target;
-use oneclock::{Call, Operation, Shutdown};
+use oneclock::{Call, Shutdown};
 use oneclock_core::effect::Seen;
 use oneclock_core::{Outcome, Stage};
-use oneclock_http::{BoxError, CallError, Destination, is_refused_stream};
-use tokio::net::TcpStream;
+use oneclock_http::{BoxError, CallError, Client, Destination, Dialed, hop, is_refused_stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-
-use crate::hop;
 
 /// How long a connection that is given up may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Where such connections go. Without TLS.
+/// The connections to one upstream that belong to one exchange each.
 #[derive(Clone, Debug)]
-pub(crate) struct Place(Arc<Whereabouts>);
-
-#[derive(Debug)]
-struct Whereabouts {
-    authority: Authority,
-    host: Box<str>,
-    port: u16,
+pub(crate) struct Place {
+    /// Opens those that have to speak HTTP/1.1, over TLS too: an upgrade is one from there.
+    http1: Client,
     turns: Arc<Semaphore>,
-}
-
-/// What is spoken there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Speaks {
-    Http1,
-    Http2,
 }
 
 /// The body of an answer, with its connection. Dropped before its end, both end: over HTTP/2 the stream is reset with
@@ -76,20 +59,14 @@ enum Sender<B> {
 // === Place ===
 
 impl Place {
-    /// The place that `uri` names, with so many connections at once; `None` if it is one of TLS, or names none.
-    pub(crate) fn of(uri: &Uri, most: usize) -> Option<Self> {
-        let authority = uri.authority()?.clone();
-        if uri.scheme() != Some(&Scheme::HTTP) {
-            return None;
-        }
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').into();
-        let port = authority.port_u16().unwrap_or(80);
-        let turns = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        Some(Self(Arc::new(Whereabouts { authority, host, port, turns })))
+    /// With so many connections at once. `http1` opens those that speak HTTP/1.1 and nothing else.
+    pub(crate) fn new(http1: Client, most: usize) -> Self {
+        Self { http1, turns: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))) }
     }
 
-    /// Sends `request`, whose head [`hop::pass_on`] has made ready, and waits for the head of the answer. All of that is a
-    /// call to `destination`, which spends from the current operation.
+    /// Sends `request`, whose head [`hop::pass_on`](crate::hop::pass_on) has made ready, and waits for the head of the answer,
+    /// on a connection that is opened and secured as those of `client` are and speaks what they speak. All of that is a call of
+    /// `client`, which spends from the current operation.
     ///
     /// # Errors
     /// [`CallError`], as the client's.
@@ -98,8 +75,7 @@ impl Place {
     /// Dropped, the connection is closed.
     pub(crate) async fn exchange<B>(
         &self,
-        destination: &Destination,
-        speaks: Speaks,
+        client: &Client,
         request: Request<B>,
         shutdown: &Shutdown,
     ) -> Result<(Response<Incoming>, Lease), CallError>
@@ -107,24 +83,52 @@ impl Place {
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
     {
-        let mut call =
-            destination.begin(Destination::operation_of(request.extensions()).or_else(Operation::current))?;
+        self.exchange_over(client, client, request, shutdown).await
+    }
+
+    /// The same over HTTP/1.1, whatever else `client` speaks.
+    pub(crate) async fn exchange_over_http1<B>(
+        &self,
+        client: &Client,
+        request: Request<B>,
+        shutdown: &Shutdown,
+    ) -> Result<(Response<Incoming>, Lease), CallError>
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.exchange_over(client, &self.http1, request, shutdown).await
+    }
+
+    async fn exchange_over<B>(
+        &self,
+        client: &Client,
+        dials: &Client,
+        mut request: Request<B>,
+        shutdown: &Shutdown,
+    ) -> Result<(Response<Incoming>, Lease), CallError>
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let destination = client.destination();
+        let mut call = client.begin(&request)?;
         let method = request.method().clone();
-        call.addressed(&Target::new(method.as_str(), Some(&self.0.host), Some(self.0.port)));
         call.enter(Stage::Pool);
-        let turn = match call.run(Arc::clone(&self.0.turns).acquire_owned()).await? {
+        let turn = match call.run(Arc::clone(&self.turns).acquire_owned()).await? {
             Ok(turn) => turn,
             Err(closed) => return Err(destination.failed(call, Seen::RefusedHere, closed)), // nobody closes it
         };
-        let connected = match self.connect(&mut call).await? {
+        let connected = match dials.dial(&mut call).await? {
             Ok(connected) => connected,
             Err(error) => return Err(destination.failed(call, Seen::NoConnection, error)),
         };
-        let (mut sender, lease) = match call.run(shake_hands(connected, speaks, shutdown, turn)).await? {
+        let http2 = connected.is_http2();
+        let (mut sender, lease) = match call.run(shake_hands(connected, shutdown, turn)).await? {
             Ok(stands) => stands,
             Err(error) => return Err(destination.failed(call, Seen::NoConnection, error)),
         };
-        let mut request = self.addressed(request, speaks);
+        client.address(&mut request, http2);
         if let Err(not_begun) = destination.write_head(&call, request.headers_mut()) {
             call.close(Outcome::NotSent);
             return Err(not_begun.into());
@@ -143,53 +147,11 @@ impl Place {
             }
         }
     }
-
-    async fn connect(&self, call: &mut Call) -> Result<io::Result<TcpStream>, CallError> {
-        call.enter(Stage::Resolve);
-        let found = match call.run(tokio::net::lookup_host((&*self.0.host, self.0.port))).await? {
-            Ok(found) => found.collect::<Vec<_>>(),
-            Err(error) => return Ok(Err(error)),
-        };
-        call.enter(Stage::Connect);
-        let connected = call.run(TcpStream::connect(&*found)).await?;
-        if let Ok(connected) = &connected {
-            let _ = connected.set_nodelay(true); // failing, it is only slower
-        }
-        Ok(connected)
-    }
-
-    /// The target as this protocol writes it.
-    fn addressed<B>(&self, mut request: Request<B>, speaks: Speaks) -> Request<B> {
-        let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        match speaks {
-            Speaks::Http1 => {
-                if !request.headers().contains_key(header::HOST)
-                    && let Ok(host) = HeaderValue::from_str(self.0.authority.as_str())
-                {
-                    request.headers_mut().insert(header::HOST, host);
-                }
-                *request.uri_mut() = Uri::from(path);
-                *request.version_mut() = Version::HTTP_11;
-            }
-            Speaks::Http2 => {
-                let host = request.headers_mut().remove(header::HOST);
-                let host = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
-                let mut parts = http::uri::Parts::default();
-                parts.scheme = Some(Scheme::HTTP);
-                parts.authority = Some(host.unwrap_or_else(|| self.0.authority.clone()));
-                parts.path_and_query = Some(path.clone());
-                *request.uri_mut() = Uri::from_parts(parts).unwrap_or_else(|_| Uri::from(path));
-                *request.version_mut() = Version::HTTP_2;
-            }
-        }
-        request
-    }
 }
 
 /// Speaks over `io`. The connection's own task ends when it does, or soon after its lease.
 async fn shake_hands<B>(
-    io: TcpStream,
-    speaks: Speaks,
+    io: Dialed,
     shutdown: &Shutdown,
     turn: OwnedSemaphorePermit,
 ) -> hyper::Result<(Sender<B>, Lease)>
@@ -198,18 +160,16 @@ where
     B::Error: Into<BoxError>,
 {
     let (word, let_go) = oneshot::channel();
+    let http2 = io.is_http2();
     let io = TokioIo::new(io);
-    let sender = match speaks {
-        Speaks::Http1 => {
-            let (sender, connection) = http1::handshake(io).await?;
-            shutdown.spawn(until_let_go(connection.with_upgrades(), let_go));
-            Sender::Http1(sender)
-        }
-        Speaks::Http2 => {
-            let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
-            shutdown.spawn(until_let_go(connection, let_go));
-            Sender::Http2(sender)
-        }
+    let sender = if http2 {
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
+        shutdown.spawn(until_let_go(connection, let_go));
+        Sender::Http2(sender)
+    } else {
+        let (sender, connection) = http1::handshake(io).await?;
+        shutdown.spawn(until_let_go(connection.with_upgrades(), let_go));
+        Sender::Http1(sender)
     };
     Ok((sender, Lease { _word: word, _turn: turn }))
 }

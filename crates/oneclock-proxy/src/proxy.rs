@@ -1,27 +1,29 @@
 //! The running proxy: its listeners, its table of routes, its end.
 //!
 //! Decides the order of a start (everything is made and bound before anything is served, so that a configuration which cannot
-//! run answers nobody), that a reload is whole or nothing, and how long a drain takes: as long as the longest deadline of what
-//! is under way, at most the grace (contract X10).
+//! run answers nobody), and how long a drain takes: as long as the longest deadline of what is under way, at most the grace
+//! (contract X10). What a reload changes is `reload`'s decision.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use oneclock::{Shutdown, clock};
-use oneclock_core::Name;
-use oneclock_http::{Serve, serve};
-use tokio::net::TcpListener;
+use oneclock_core::{Deadline, Name};
 use tokio::task::JoinSet;
 
 use crate::StartFailed;
+use crate::admin::{Admin, Probe, Probes};
 use crate::config::{Config, Listener};
-use crate::live::Live;
-use crate::route::Dispatch;
-use crate::table::{Shared, Table};
-use crate::tls;
+use crate::control::Control;
+use crate::keyed;
+use crate::leaving::Leaving;
+use crate::listeners::Listeners;
+use crate::observe::Telemetry;
+use crate::route::{Dispatch, Door};
+use crate::table::Table;
+use crate::tls::Secured;
 
 /// Starts proxies.
 #[derive(Clone, Copy, Debug)]
@@ -31,11 +33,11 @@ pub struct Proxy;
 #[must_use = "dropping it ends the proxy"]
 #[derive(Debug)]
 pub struct Running {
-    table: Shared,
-    live: Live,
-    shutdown: Shutdown,
-    servers: JoinSet<io::Result<()>>,
-    addresses: Vec<(Name, SocketAddr)>,
+    pub(crate) control: Control,
+    pub(crate) listeners: Listeners,
+    pub(crate) addresses: Vec<(Name, SocketAddr)>,
+    pub(crate) probes: Probes,
+    pub(crate) admin: Option<Admin>,
 }
 
 /// How a shutdown went.
@@ -56,7 +58,8 @@ impl Proxy {
     /// ```
     /// use oneclock_proxy::{Proxy, config::Config};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let config = Config::simple("127.0.0.1:0".parse()?, "http://127.0.0.1:3000")?;
+    /// let mut config = Config::simple("127.0.0.1:0".parse()?, "http://127.0.0.1:3000")?;
+    /// config.admin = Some("127.0.0.1:0".parse()?);
     /// let proxy = Proxy::start(config).await?;
     /// for (listener, address) in proxy.addresses() {
     ///     println!("{listener} listens on {address}");
@@ -71,46 +74,69 @@ impl Proxy {
     /// # Cancel safety
     /// Dropped, nothing listens.
     pub async fn start(config: Config) -> Result<Running, StartFailed> {
-        let table = Table::of(config, None)?;
-        let mut bound = Vec::new();
-        for listener in &table.config.listeners {
-            let failed =
-                |source| StartFailed::Bind { listener: listener.name.clone(), address: listener.address, source };
-            let tls = listener.tls.as_ref().map(|tls| tls::server(&listener.name, tls)).transpose()?;
-            let socket = TcpListener::bind(listener.address).await.map_err(failed)?;
-            let address = socket.local_addr().map_err(failed)?;
-            bound.push((listener.clone(), socket, address, tls));
+        let telemetry = config.admin.map(|_| Telemetry::of(&config)); // else nobody could read it
+        let table = Table::of(config, telemetry.as_ref().map(Telemetry::observer))?;
+        for store in table.stores() {
+            store.prepare().await?;
         }
-        let table = Arc::new(ArcSwap::from_pointee(table));
-        let (live, shutdown) = (Live::default(), Shutdown::new());
-        let (mut servers, mut addresses) = (JoinSet::new(), Vec::new());
-        for (listener, socket, address, tls) in bound {
-            let dispatch = Dispatch { table: Arc::clone(&table), listener: listener.name.clone(), live: live.clone() };
-            match tls {
-                Some(tls) => servers
-                    .spawn(under(serve(oneclock_http::tls(socket, tls), dispatch), &listener, &shutdown).into_future()),
-                None => servers.spawn(under(serve(socket, dispatch), &listener, &shutdown).into_future()),
-            };
-            addresses.push((listener.name, address));
-        }
-        Ok(Running { table, live, shutdown, servers, addresses })
+        let mut listeners = Listeners::default();
+        let plan = listeners.plan(wanted(&table.config)?).await?;
+        let admin = match table.config.admin {
+            Some(address) => Some(Admin::bind(address).await?),
+            None => None,
+        };
+        let control = Control::new(table, telemetry);
+        control.shutdown().spawn(keyed::tend(Arc::clone(control.table()), control.shutdown().clone()));
+        let probes = Probes::default();
+        listeners.carry_out(plan, doors(&control, &probes), control.shutdown(), Duration::ZERO);
+        let looks = looks(&listeners, &control, &probes);
+        let admin = admin.map(|bound| bound.serve(&control, looks)).transpose()?;
+        let addresses = listeners.addresses();
+        Ok(Running { control, listeners, addresses, probes, admin })
     }
 
-    /// Whether `config` could be run, without listening anywhere and without asking any upstream. The files of TLS are read.
+    /// Whether `config` could be run, without listening anywhere and without asking any upstream. The files of TLS are read;
+    /// stores of idempotency keys are not opened.
     ///
     /// # Errors
     /// [`StartFailed`]: what cannot be run.
     pub fn check(config: &Config) -> Result<(), StartFailed> {
-        Table::of(config.clone(), None)?;
-        for listener in &config.listeners {
-            listener.tls.as_ref().map(|tls| tls::server(&listener.name, tls)).transpose()?;
-        }
-        Ok(())
+        Table::check(config.clone())?;
+        wanted(config).map(drop)
     }
 }
 
-fn under<L, S>(server: Serve<L, S>, listener: &Listener, shutdown: &Shutdown) -> Serve<L, S> {
-    server.trust(listener.trust).max_connections(listener.max_connections).with_shutdown(shutdown)
+/// The listeners of `config`, with what their files say.
+pub(crate) fn wanted(config: &Config) -> Result<Vec<(Listener, Option<Secured>)>, StartFailed> {
+    let wanted = config.listeners.iter().map(|listener| {
+        let tls = listener.tls.as_ref().map(|tls| Secured::of(&listener.name, tls)).transpose()?;
+        Ok((listener.clone(), tls))
+    });
+    wanted.collect()
+}
+
+/// What makes the entrance to a server of `control`'s proxy.
+pub(crate) fn doors(control: &Control, probes: &Probes) -> impl Fn(&Name, &Shutdown, &Leaving) -> Dispatch {
+    move |listener, work, leaving| {
+        Dispatch::through(Door {
+            table: Arc::clone(control.table()),
+            listener: listener.clone(),
+            live: control.live().clone(),
+            probes: probes.clone(),
+            process: control.shutdown().clone(),
+            work: work.clone(),
+            leaving: leaving.clone(),
+        })
+    }
+}
+
+/// What asks each listener whether it refuses.
+pub(crate) fn looks(listeners: &Listeners, control: &Control, probes: &Probes) -> Vec<Probe> {
+    let looks = listeners.serving().iter().map(|serving| {
+        let own_peer = serving.tls.as_ref().map(Secured::own_peer);
+        Probe::new(&serving.listener, serving.address, own_peer, control.table(), probes)
+    });
+    looks.collect()
 }
 
 // === Running ===
@@ -121,23 +147,23 @@ impl Running {
         &self.addresses
     }
 
-    /// What it runs with.
-    pub fn config(&self) -> Config {
-        self.table.load().config.clone()
+    /// Where its admin pages are, with the port that was found where 0 was asked for; `None` if there are none.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(Admin::address)
     }
 
-    /// Runs with `config` from the next request on. What is in flight keeps what it began with. Upstreams and routes of which
-    /// the new configuration says the same keep their connections, retry tokens and estimates.
+    /// What it runs with, as it was given: what an operator changed for now does not count.
+    pub fn config(&self) -> Config {
+        self.control.table().load().config.clone()
+    }
+
+    /// Returns once an operator has asked it to stop, with `POST /drain` of its admin pages: nothing is accepted any more, and
+    /// whoever owns it calls [`shutdown`](Self::shutdown). It does not borrow the proxy.
     ///
-    /// # Errors
-    /// [`StartFailed`], and everything goes on as before. A change of listeners is
-    /// [`ListenersChanged`](StartFailed::ListenersChanged).
-    pub fn reload(&self, config: Config) -> Result<(), StartFailed> {
-        let before = self.table.load_full();
-        same_listeners(&before.config.listeners, &config.listeners)?;
-        let table = Table::of(config, Some(&before))?;
-        self.table.store(Arc::new(table));
-        Ok(())
+    /// # Cancel safety
+    /// Waits only.
+    pub fn asked_to_stop(&self) -> impl Future<Output = ()> + Send + use<> + 'static {
+        self.control.asked_to_stop()
     }
 
     /// Returns once a listener is broken for good, and why; never while all of them work.
@@ -145,53 +171,57 @@ impl Running {
     /// # Cancel safety
     /// Waits only.
     pub async fn broken(&mut self) -> io::Error {
-        match self.servers.join_next().await {
-            Some(Ok(Err(broken))) => broken,
-            Some(Err(panicked)) => io::Error::other(panicked),
-            Some(Ok(Ok(()))) | None => std::future::pending().await, // it was shut down
+        let Self { listeners, admin, .. } = self;
+        let admin = async {
+            match admin {
+                Some(admin) => admin.broken().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            broken = listeners.broken() => broken,
+            broken = admin => broken,
         }
     }
 
     /// Accepts nothing more, lets what is under way live until its own deadline, at most for the configured grace, and closes
-    /// everything (contract X10). Upgraded connections count with what is left of their total limit.
+    /// everything (contract X10). Upgraded connections count with what is left of their total limit. The admin pages are there
+    /// until that is over.
     ///
     /// # Cancel safety
     /// Dropped, it ends at once.
     pub async fn shutdown(mut self) -> Drained {
         let began = clock::now();
-        // First, so that nothing is admitted that the grace does not know of.
-        self.shutdown.signal();
-        let grace = self.live.longest(self.table.load().config.shutdown_grace, began);
-        self.shutdown.drain(grace).await;
-        while let Some(ended) = self.servers.join_next().await {
-            if let Ok(Err(error)) = ended {
-                tracing::warn!(%error, "a listener had broken");
-            }
+        let grace = self.control.begin_drain();
+        let end = Deadline::after(began, grace);
+        if tokio::time::timeout_at(clock::instant(end), self.listeners.ended()).await.is_err() {
+            self.control.shutdown().end_grace();
+            self.listeners.ended().await;
         }
-        Drained { grace, took: clock::now().since(began) }
+        self.control.shutdown().drain(end.remaining(clock::now())).await; // what belongs to no listener
+        let took = clock::now().since(began);
+        self.control.flush_log().await;
+        if let Some(admin) = self.admin.take() {
+            admin.end().await;
+        }
+        Drained { grace, took }
+    }
+}
+
+/// Returns once one of them is broken for good; never while all of them work, or were shut down.
+pub(crate) async fn broken(servers: &mut JoinSet<io::Result<()>>) -> io::Error {
+    loop {
+        match servers.join_next().await {
+            Some(Ok(Err(broken))) => return broken,
+            Some(Err(panicked)) => return io::Error::other(panicked),
+            Some(Ok(Ok(()))) => {} // it was shut down, and others may still break
+            None => return std::future::pending().await,
+        }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.shutdown.end_grace(); // what its shutdown spawned ends, too
-    }
-}
-
-/// What is said in the same words is the same.
-fn same_listeners(before: &[Listener], now: &[Listener]) -> Result<(), StartFailed> {
-    let changed = |what| Err(StartFailed::ListenersChanged { what });
-    for listener in now {
-        match before.iter().find(|known| known.name == listener.name) {
-            None => return changed(format!("listener {} is new", listener.name)),
-            Some(known) if format!("{known:?}") != format!("{listener:?}") => {
-                return changed(format!("listener {} is changed", listener.name));
-            }
-            Some(_) => {}
-        }
-    }
-    match before.iter().find(|known| !now.iter().any(|listener| listener.name == known.name)) {
-        Some(gone) => changed(format!("listener {} is gone", gone.name)),
-        None => Ok(()),
+        self.control.shutdown().end_grace(); // what its shutdown spawned ends, too
     }
 }

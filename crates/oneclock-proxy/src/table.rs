@@ -4,25 +4,32 @@
 //! connections, tokens and estimates, where the new configuration says the same of them. Here is also what is refused because
 //! it is not done yet.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use http::uri::Scheme;
-use oneclock::{Admission, WithoutOperation};
+use oneclock::events::Observer;
+use oneclock::{Admission, Health, WithoutOperation};
+use oneclock_core::admission::Mode;
 use oneclock_core::ingress::Coverage;
-use oneclock_core::wire::writes;
+use oneclock_core::throttle::ThrottlePolicy;
+use oneclock_core::wire::{Conventions, writes};
 use oneclock_core::{Name, Policy};
 use oneclock_http::{Client, Destination, Ingress, IngressLayer, RetryLayer};
+use sha2::{Digest, Sha256};
 use tower_layer::Layer;
 
 use crate::StartFailed;
-use crate::config::{AccessLog, Config, DEFAULT_ADMIN, Listener, PathMatch, Route, Upstream, UpstreamProtocol};
+use crate::access::{self, Log};
+use crate::config::{Config, Idempotency, Listener, PathMatch, Route, Upstream, UpstreamProtocol};
 use crate::forward::{Attempts, Clients, Forward, To};
-use crate::own::{Place, Speaks};
+use crate::keyed::{Keys, Opened, Opens, Stores};
+use crate::overrides::{Override, Overrides};
+use crate::own::Place;
 use crate::route::Matched;
+use crate::tls::UpstreamSecured;
 
 /// How many calls are on one HTTP/2 connection at most. How many are worked on at once is admission's business; this bounds
 /// what the connection holds.
@@ -34,8 +41,22 @@ const LEAST: Duration = Duration::from_millis(5);
 /// What one configuration is made into. Requests in flight keep theirs.
 pub(crate) struct Table {
     pub(crate) config: Config,
+    /// Of what it says.
+    pub(crate) hash: String,
+    /// What of it does not hold, for now.
+    pub(crate) overrides: Overrides,
+    observer: Option<Arc<dyn Observer>>,
+    /// Where its requests leave lines.
+    pub(crate) log: Option<Log>,
     made: Made,
     listeners: HashMap<Name, Served>,
+}
+
+/// Where a request goes, as far as that is known of its head.
+pub(crate) struct Found<'t> {
+    /// The route that takes it; nobody does without one.
+    pub(crate) route: Option<(&'t Name, &'t Matched)>,
+    pub(crate) ingress: &'t Ingress<Forward>,
 }
 
 /// The services of one listener.
@@ -50,42 +71,117 @@ struct Made {
     clients: HashMap<String, Clients>,
     retries: HashMap<String, RetryLayer>,
     admissions: HashMap<String, Admission>,
+    stores: Stores,
+    keys: HashMap<(Name, Idempotency), Keys>,
+    secured: Secured,
+    opens: Opens,
 }
 
+/// What the files of upstreams said when the configuration was read.
+type Secured = HashMap<Name, UpstreamSecured>;
+
 impl Table {
-    /// The table of `config`, with what `before` has already.
-    pub(crate) fn of(mut config: Config, before: Option<&Self>) -> Result<Self, StartFailed> {
+    /// The first table of a proxy. What happens on its routes is told to `observer`, else to that of the process.
+    pub(crate) fn of(config: Config, observer: Option<Arc<dyn Observer>>) -> Result<Self, StartFailed> {
+        let log = Log::open(&config.access_log, None)?;
+        let secured = secured(&config)?;
+        Self::make(config, Overrides::default(), observer, log, secured, &Made::default())
+    }
+
+    /// Whether there is a table of `config`: no store of keys is opened for it.
+    pub(crate) fn check(config: Config) -> Result<(), StartFailed> {
+        let known = Made { opens: Opens::Nothing, ..Made::default() };
+        Log::check(&config.access_log)?;
+        let secured = secured(&config)?;
+        Self::make(config, Overrides::default(), None, None, secured, &known).map(drop)
+    }
+
+    /// The table of `config`, with what this one has already.
+    pub(crate) fn reloaded(&self, config: Config) -> Result<Self, StartFailed> {
+        let overrides = self.overrides.left_by(&self.config, &config);
+        let log = Log::open(&config.access_log, self.log.as_ref())?;
+        let secured = secured(&config)?;
+        Self::make(config, overrides, self.observer.clone(), log, secured, &self.made)
+    }
+
+    /// This one with other overrides.
+    pub(crate) fn overridden(&self, overrides: Overrides) -> Result<Self, StartFailed> {
+        let (observer, log, secured) = (self.observer.clone(), self.log.clone(), self.made.secured.clone());
+        Self::make(self.config.clone(), overrides, observer, log, secured, &self.made)
+    }
+
+    fn make(
+        config: Config,
+        overrides: Overrides,
+        observer: Option<Arc<dyn Observer>>,
+        log: Option<Log>,
+        secured: Secured,
+        known: &Made,
+    ) -> Result<Self, StartFailed> {
         not_yet(&config)?;
-        config.admin = None; // what it runs with: the default is not served yet
-        let known = before.map(|before| before.made.clone()).unwrap_or_default();
-        let mut made = Made::default();
+        let mut made = Made { opens: known.opens, secured, ..Made::default() };
         let mut ways = Vec::new();
         for route in &config.routes {
-            ways.push(way(route, &config, &known, &mut made)?);
+            ways.push(way(route, overrides.of(&route.name), &config, observer.as_ref(), known, &mut made)?);
         }
         let mut listeners = HashMap::new();
         for listener in &config.listeners {
-            listeners.insert(listener.name.clone(), Served::of(listener, &config.routes, &ways)?);
+            let observer = access::beside(log.as_ref(), &listener.name, observer.clone());
+            let served = Served::of(listener, &config.routes, &ways, observer.as_ref())?;
+            listeners.insert(listener.name.clone(), served);
         }
-        Ok(Self { config, made, listeners })
+        let hash = hash(&config);
+        Ok(Self { config, hash, overrides, observer, log, made, listeners })
+    }
+
+    /// Puts the modes of its routes in force. An admission is shared with the table before, so this comes last: when this table
+    /// is the one that holds.
+    pub(crate) fn enforce_modes(&self) {
+        for route in &self.config.routes {
+            let mode = self.overrides.of(&route.name).mode_of(route);
+            if let Some(admission) = self.made.admissions.get(&admission_key(route)).filter(|one| one.mode() != mode) {
+                admission.set_mode(mode);
+            }
+        }
+    }
+
+    /// The stores of its idempotency keys.
+    pub(crate) fn stores(&self) -> impl Iterator<Item = &Opened> {
+        self.made.stores.values()
+    }
+
+    /// What stands before the places of its routes.
+    pub(crate) fn admissions(&self) -> impl Iterator<Item = &Admission> {
+        self.made.admissions.values()
+    }
+
+    /// The health of its upstreams, as calls that are neither gRPC nor Connect see it.
+    pub(crate) fn healths(&self) -> impl Iterator<Item = &Health> {
+        // Several of one upstream, where routes keep different reserves, have one name: always the same one is told of.
+        let clients: BTreeMap<&String, &Clients> = self.made.clients.iter().collect();
+        clients.into_values().map(|clients| clients.http.destination().health())
     }
 
     /// Who serves a request to `path`, and what it was matched to. `None` where there is no such listener.
-    pub(crate) fn find(
-        &self,
-        listener: &Name,
-        path: &str,
-        method: &Method,
-    ) -> Option<(Option<&Matched>, &Ingress<Forward>)> {
+    pub(crate) fn find(&self, listener: &Name, path: &str, method: &Method) -> Option<Found<'_>> {
         let served = self.listeners.get(listener)?;
         let route = self.config.route_for(path, method);
         let found = route.and_then(|route| served.routes.iter().find(|(name, ..)| *name == route.name));
-        Some(found.map_or((None, &served.nowhere), |(_, matched, ingress)| (Some(matched), ingress)))
+        Some(match found {
+            Some((name, matched, ingress)) => Found { route: Some((name, matched)), ingress },
+            None => Found { route: None, ingress: &served.nowhere },
+        })
     }
 }
 
 impl Served {
-    fn of(listener: &Listener, routes: &[Route], ways: &[(Forward, Admission)]) -> Result<Self, StartFailed> {
+    fn of(
+        listener: &Listener,
+        routes: &[Route],
+        ways: &[(Forward, Admission)],
+        observer: Option<&Arc<dyn Observer>>,
+    ) -> Result<Self, StartFailed> {
+        let observed = |layer: IngressLayer| observer.cloned().into_iter().fold(layer, IngressLayer::observed_by);
         let mut served = Vec::new();
         for (route, (forward, admission)) in routes.iter().zip(ways) {
             let matched = Matched::new(pattern(route));
@@ -95,13 +191,13 @@ impl Served {
             if let Some(trust) = route.trust {
                 layer = layer.trust(trust);
             }
-            layer = layer.admission(admission);
+            layer = observed(layer.admission(admission));
             served.push((route.name.clone(), matched, layer.layer(forward.clone())));
         }
         let name = Name::from("no_route");
         let policy = Policy::named(name.clone()).build();
         let policy = policy.map_err(|source| StartFailed::Limits { route: name, source })?;
-        let nowhere = IngressLayer::new(policy).reads(listener.reads.clone()).layer(Forward::nowhere());
+        let nowhere = observed(IngressLayer::new(policy).reads(listener.reads.clone())).layer(Forward::nowhere());
         Ok(Self { routes: served, nowhere })
     }
 }
@@ -130,19 +226,13 @@ fn not_yet(config: &Config) -> Result<(), StartFailed> {
     if config.listeners.is_empty() {
         return Err(StartFailed::NoListener);
     }
-    // Its default was asked for by nobody.
-    if config.admin.is_some_and(|admin| admin != DEFAULT_ADMIN) {
-        return refuse("an admin listener".into(), "leave admin out");
-    }
-    if config.access_log != AccessLog::Off {
-        return refuse("the access log".into(), "leave accessLog out");
-    }
     for route in &config.routes {
         let name = &route.name;
-        if route.idempotency.is_some() {
-            return refuse(format!("route {name}: idempotency"), "leave it out; keys are passed on to the upstream");
-        }
         if let Coverage::Streaming { .. } = route.kind {
+            if route.idempotency.is_some() {
+                let what = format!("route {name}: idempotency of a stream");
+                return refuse(what, "leave it out, or make the route unary, with a ceiling that covers the stream");
+            }
             if route.retry.is_some() {
                 return refuse(
                     format!("route {name}: a retry of a stream"),
@@ -153,49 +243,59 @@ fn not_yet(config: &Config) -> Result<(), StartFailed> {
                 let what = format!("route {name}: backendRequest of a stream");
                 return refuse(what, "leave it out; request bounds the establishment");
             }
-            let upstream = config.upstreams.get(&route.upstream);
-            if upstream.is_some_and(|upstream| upstream.url.scheme() == Some(&Scheme::HTTPS)) {
-                let what = format!("route {name}: a stream from an upstream over TLS");
-                return refuse(what, "make the route unary, with a ceiling that covers the stream");
-            }
-        }
-    }
-    for (name, upstream) in &config.upstreams {
-        if upstream.url.scheme() == Some(&Scheme::HTTPS) && upstream.protocol == UpstreamProtocol::Http1 {
-            let what = format!("upstream {name}: HTTP/1.1 alone over TLS");
-            return refuse(what, "write protocol: auto; the two sides agree on one in their handshake");
         }
     }
     Ok(())
 }
 
+/// Two configurations that are printed the same have the same; passwords are not printed, and have no part in it.
+fn hash(config: &Config) -> String {
+    let hash = Sha256::digest(config.to_string());
+    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What the files of its upstreams say.
+fn secured(config: &Config) -> Result<Secured, StartFailed> {
+    let tls = config.upstreams.iter().filter_map(|(name, upstream)| Some((name, upstream.tls.as_ref()?)));
+    tls.map(|(name, tls)| Ok((name.clone(), UpstreamSecured::of(name, tls)?))).collect()
+}
+
 /// Where the requests of one route go, and the places that it has.
-fn way(route: &Route, config: &Config, known: &Made, made: &mut Made) -> Result<(Forward, Admission), StartFailed> {
+fn way(
+    route: &Route,
+    held: Override,
+    config: &Config,
+    observer: Option<&Arc<dyn Observer>>,
+    known: &Made,
+    made: &mut Made,
+) -> Result<(Forward, Admission), StartFailed> {
     let upstream = config
         .upstreams
         .get(&route.upstream)
         .ok_or_else(|| StartFailed::NoUpstream { route: route.name.clone(), upstream: route.upstream.clone() })?;
     // What is said of an upstream in full is its key: what is said differently is another one.
     let least = route.min_useful.min(LEAST);
-    let key = format!("{} {upstream:?} {:?} {least:?}", route.upstream, route.reserve);
+    let secured = made.secured.get(&route.upstream);
+    let files = secured.map(|secured| secured.digest);
+    let key = format!("{} {upstream:?} {files:?} {:?} {least:?}", route.upstream, route.reserve);
     let clients = match made.clients.get(&key).or_else(|| known.clients.get(&key)) {
         Some(clients) => clients.clone(),
-        None => clients(&route.upstream, upstream, route.reserve, least)?,
+        None => clients(&route.upstream, upstream, secured, route.reserve, least)?,
     };
     made.clients.insert(key.clone(), clients.clone());
 
     let policy = route.retry_policy().map_err(|source| StartFailed::Retry { route: route.name.clone(), source })?;
-    let attempts = match policy {
+    let attempts = match policy.filter(|_| !held.no_retries) {
         None => Attempts::One(route.backend_request),
         Some(policy) => {
-            let key = format!("{key} {policy:?}");
+            let key = format!("{key} {policy:?} {:?}", route.min_useful);
             let layer = match made.retries.get(&key).or_else(|| known.retries.get(&key)) {
                 Some(layer) => layer.clone(),
                 None => {
                     let destination = Destination::named(route.upstream.clone())
                         .trust(upstream.trust)
                         .reserve(route.reserve)
-                        .min_useful(least)
+                        .min_useful(route.min_useful) // of each attempt (contract R1)
                         .without_operation(WithoutOperation::Require)
                         .unthrottled() // the client below is
                         .retry(policy);
@@ -209,22 +309,59 @@ fn way(route: &Route, config: &Config, known: &Made, made: &mut Made) -> Result<
         }
     };
 
-    let settings = route.admission(cores());
-    let key = format!("{} {settings:?}", route.name);
+    let key = admission_key(route);
     let admission = match known.admissions.get(&key) {
         Some(admission) => admission.clone(),
-        None => Admission::to(route.name.clone(), settings)
+        None => Admission::to(route.name.clone(), route.admission(cores()))
             .map_err(|source| StartFailed::Admission { route: route.name.clone(), source })?,
     };
     made.admissions.insert(key, admission.clone());
 
-    let to = To { clients, attempts, coverage: route.kind, trust: route.trust };
-    Ok((Forward::to(to), admission))
+    let to = To { clients, attempts, coverage: route.kind, upstream: upstream.trust, trust: route.trust };
+    let forward = match &route.idempotency {
+        None => Forward::to(to),
+        Some(says) => Forward::once(keys(route, says, observer, known, made)?.before(to)),
+    };
+    Ok((forward, admission))
+}
+
+/// The keys of a route: its runs, in a store that it shares with whoever writes the same URL.
+fn keys(
+    route: &Route,
+    says: &Idempotency,
+    observer: Option<&Arc<dyn Observer>>,
+    known: &Made,
+    made: &mut Made,
+) -> Result<Keys, StartFailed> {
+    let store = match made.stores.get(&says.store).or_else(|| known.stores.get(&says.store)) {
+        Some(store) => store.clone(),
+        None => Opened::open(&says.store, known.opens)?,
+    };
+    made.stores.insert(says.store.clone(), store.clone());
+    let key = (route.name.clone(), says.clone());
+    let keys = match known.keys.get(&key) {
+        Some(keys) => keys.clone(),
+        None => Keys::of(route.name.clone(), store.store(), says, observer)
+            .map_err(|source| StartFailed::Keys { route: route.name.clone(), source })?,
+    };
+    made.keys.insert(key, keys.clone());
+    Ok(keys)
+}
+
+/// What is said of the places of a route, but for what can be changed about them while they are taken.
+fn admission_key(route: &Route) -> String {
+    format!("{} {:?}", route.name, route.admission(cores()).mode(Mode::default()))
 }
 
 /// The clients of one upstream. Those that would be the same are one, with one pool.
-fn clients(name: &Name, upstream: &Upstream, reserve: Duration, least: Duration) -> Result<Clients, StartFailed> {
-    let client = |also: Option<&oneclock_core::wire::Conventions>, http2: bool| {
+fn clients(
+    name: &Name,
+    upstream: &Upstream,
+    secured: Option<&UpstreamSecured>,
+    reserve: Duration,
+    least: Duration,
+) -> Result<Clients, StartFailed> {
+    let client = |also: Option<&Conventions>, speaks: Speaks| {
         let mut client = Client::builder(name.clone(), upstream.url.clone())
             .trust(upstream.trust)
             .reserve(reserve)
@@ -232,6 +369,7 @@ fn clients(name: &Name, upstream: &Upstream, reserve: Duration, least: Duration)
             .max_connections(upstream.max_connections)
             .max_idle(upstream.max_connections)
             .max_streams(STREAMS)
+            .throttle(ThrottlePolicy::default().for_strangers()) // how long a call takes, and whether it ends, they decide
             .without_operation(WithoutOperation::Require)
             .tells(upstream.tells.clone().unwrap_or_else(writes::plain_http));
         if let Some(cap) = upstream.cap {
@@ -240,27 +378,43 @@ fn clients(name: &Name, upstream: &Upstream, reserve: Duration, least: Duration)
         if let Some(also) = also {
             client = client.also_tells(also);
         }
-        if http2 {
-            client = client.http2_only();
+        if let Some(secured) = secured {
+            client = client.tls(Arc::clone(&secured.config));
         }
+        if let Some(name) = upstream.tls.as_ref().and_then(|tls| tls.server_name.as_ref()) {
+            client = client.server_name(name);
+        }
+        client = match speaks {
+            Speaks::AsAgreed => client,
+            Speaks::Http1 => client.http1_only(),
+            Speaks::Http2 => client.http2_only(),
+        };
         client.build()
     };
-    let (grpc2, others2) = match upstream.protocol {
-        UpstreamProtocol::Auto => (true, false),
-        UpstreamProtocol::Http1 => (false, false),
-        UpstreamProtocol::H2c => (true, true),
+    let (grpc, others) = match upstream.protocol {
+        UpstreamProtocol::Auto => (Speaks::Http2, Speaks::AsAgreed),
+        UpstreamProtocol::Http1 => (Speaks::Http1, Speaks::Http1),
+        UpstreamProtocol::H2c => (Speaks::Http2, Speaks::Http2),
     };
     let says_itself = upstream.tells.is_none();
-    let http = client(None, others2)?;
-    let connect = if says_itself { client(Some(&writes::connect()), others2)? } else { http.clone() };
-    let grpc = match (says_itself, grpc2 == others2) {
-        (true, _) => client(Some(&writes::grpc()), grpc2)?,
+    let http = client(None, others)?;
+    let connect = if says_itself { client(Some(&writes::connect()), others)? } else { http.clone() };
+    let grpc = match (says_itself, grpc == others) {
+        (true, _) => client(Some(&writes::grpc()), grpc)?,
         (false, true) => http.clone(),
-        (false, false) => client(None, grpc2)?,
+        (false, false) => client(None, grpc)?,
     };
-    let speaks = |http2| if http2 { Speaks::Http2 } else { Speaks::Http1 };
-    let place = Place::of(&upstream.url, upstream.max_connections);
-    Ok(Clients { http, grpc, connect, place, speaks: (speaks(grpc2), speaks(others2)) })
+    let http1 = if others == Speaks::Http1 { http.clone() } else { client(None, Speaks::Http1)? };
+    Ok(Clients { http, grpc, connect, place: Place::new(http1, upstream.max_connections) })
+}
+
+/// What a client of an upstream speaks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Speaks {
+    /// HTTP/1.1; over TLS what the two sides agree on.
+    AsAgreed,
+    Http1,
+    Http2,
 }
 
 fn cores() -> u32 {

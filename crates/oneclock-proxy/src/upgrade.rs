@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::header::{self, HeaderMap, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use oneclock::{Shutdown, clock};
 use oneclock_core::{Deadline, Tick};
+use oneclock_http::hop;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 
-use crate::hop;
 use crate::live::Entry;
 use crate::own::Lease;
 
@@ -51,7 +51,7 @@ impl Default for TunnelLimits {
 
 /// Whether this asks for a WebSocket. Asked before the fields of its hop are gone.
 pub(crate) fn is_asked<B>(request: &Request<B>) -> bool {
-    let asks = |name, word: &[u8]| {
+    let asks = |name: &HeaderName, word: &[u8]| {
         let mut tokens = hop::tokens(request.headers(), name);
         tokens.any(|token| token.eq_ignore_ascii_case(word))
     };

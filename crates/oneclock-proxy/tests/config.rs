@@ -8,10 +8,11 @@ use oneclock_proxy::config::{Config, schema};
 use serde_json::Value;
 
 const GUIDE: &str = include_str!("../../../docs/guide/proxy-config.md");
+const KEYS: &str = include_str!("../../../docs/guide/proxy-idempotency.md");
 
-/// The YAML blocks of the guide.
+/// The YAML blocks of the guides.
 fn files() -> Vec<&'static str> {
-    let blocks = GUIDE.split("```yaml\n").skip(1);
+    let blocks = [GUIDE, KEYS].into_iter().flat_map(|guide| guide.split("```yaml\n").skip(1));
     blocks.map(|block| block.split("```").next().unwrap()).collect()
 }
 
@@ -35,6 +36,8 @@ fn wrong_by(word: &str, says: &Value, schema: &Value, value: &Value, root: &Valu
                 "array" => value.is_array(),
                 "string" => value.is_string(),
                 "integer" => value.is_u64(),
+                "number" => value.is_number(),
+                "boolean" => value.is_boolean(),
                 other => panic!("{other}"),
             };
             (!is).then(|| format!("{value} is no {says}"))
@@ -101,7 +104,7 @@ fn fits(file: &str) -> Option<String> {
 #[test]
 fn the_files_of_the_guide_fit_the_schema_and_are_read() {
     let files = files();
-    assert_eq!(files.len(), 3);
+    assert_eq!(files.len(), 4);
     for file in files {
         assert_eq!(fits(file), None, "{file}");
         match Config::parse(file) {

@@ -14,6 +14,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// Of the whole program; the sidecar is what needs it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// One time budget per operation, spent by every hop.
 #[derive(Parser)]
 #[command(

@@ -2,23 +2,27 @@
 //! decided in `oneclock-proxy`.
 
 use std::error::Error;
+use std::fmt;
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{AddrParseError, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use oneclock_proxy::config::{self, Config, DEFAULT_LISTENER};
-use oneclock_proxy::{Proxy, Running};
+use oneclock_proxy::config::{self, Config, DEFAULT_ADMIN, DEFAULT_LISTENER};
+use oneclock_proxy::{ConfigFile, Proxy, Running};
 
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Without a file it forwards everything to one upstream, with defaults:\n\n  \
     oneclock proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000\n\n\
-    It writes the configuration that holds to standard output, as a file to begin with, and where it listens. SIGHUP reads \
-    the file again: routes and upstreams change from the next request on; a file with a mistake changes nothing, and is told. \
-    SIGTERM and ctrl-c accept nothing more and let requests in flight live until their own deadlines, at most for \
+    It writes the configuration that holds to standard output, as a file to begin with, and where it listens. When the file \
+    changes, or a file of TLS that it names, and on SIGHUP it is read again, and holds from the next request on; with a mistake \
+    in it, it changes nothing, and is told. \
+    SIGTERM, ctrl-c and POST /drain of the admin pages accept nothing more and let requests in flight live until their own deadlines, at most for \
     shutdownGrace; a second one ends everything.\n\n\
     Exit codes: 0 it ran and was told to stop, or the file can be run; 1 it could not (the file has a mistake, an address is \
     taken, a listener broke); 2 the command line was wrong; 130 it was interrupted while it drained."
@@ -32,10 +36,21 @@ pub(crate) struct Arguments {
     /// Forward everything there: scheme, host and port
     #[arg(long, value_name = "URL", required_unless_present = "config")]
     upstream: Option<String>,
+    /// Serve the admin pages here; none for nowhere
+    #[arg(long, value_name = "ADDRESS", default_value_t = AdminAt(Some(DEFAULT_ADMIN)), conflicts_with = "config")]
+    admin: AdminAt,
     /// Run what this file says
     #[arg(long, value_name = "FILE", conflicts_with = "upstream")]
     config: Option<PathBuf>,
+    /// How many threads do the work; as many as there are processors, unless said otherwise. In a container with a quota, say
+    /// what the quota comes to
+    #[arg(long, value_name = "N")]
+    workers: Option<NonZeroUsize>,
 }
+
+/// Where the admin pages are, if they are anywhere.
+#[derive(Clone, Copy)]
+struct AdminAt(Option<SocketAddr>);
 
 #[derive(Subcommand)]
 enum Command {
@@ -68,7 +83,7 @@ struct Signals {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     match &arguments.command {
         Some(Command::Check { file }) => {
-            let config = read(file)?;
+            let config = ConfigFile::read_once(file).map_err(|why| why.to_string())?;
             Proxy::check(&config).map_err(|why| in_file(file, &said(&why)))?;
             let counted = |count: usize, noun| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
             let (routes, upstreams) =
@@ -81,32 +96,55 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             Ok(ExitCode::SUCCESS)
         }
         None => {
-            let config = match (&arguments.config, &arguments.upstream) {
-                (Some(file), _) => read(file)?,
-                (None, Some(upstream)) => Config::simple(arguments.listen, upstream)?,
-                (None, None) => return Err("neither --upstream nor --config is given".into()), // clap asks for one
-            };
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(serve(config, arguments.config.as_deref()))
+            let mut runtime = tokio::runtime::Builder::new_multi_thread();
+            if let Some(workers) = arguments.workers {
+                runtime.worker_threads(workers.get());
+            }
+            runtime.enable_all().build()?.block_on(serve(arguments))
         }
     }
 }
 
-async fn serve(config: Config, file: Option<&Path>) -> Result<ExitCode, Box<dyn Error>> {
+/// What it begins with, and the file that says so.
+async fn begin(arguments: &Arguments) -> Result<(Config, Option<ConfigFile>), Box<dyn Error>> {
+    match (&arguments.config, &arguments.upstream) {
+        (Some(path), _) => {
+            let (file, config) = ConfigFile::open(path.clone()).await.map_err(|why| why.to_string())?;
+            Ok((config, Some(file)))
+        }
+        (None, Some(upstream)) => {
+            let mut config = Config::simple(arguments.listen, upstream)?;
+            config.admin = arguments.admin.0;
+            Ok((config, None))
+        }
+        (None, None) => Err("neither --upstream nor --config is given".into()), // clap asks for one
+    }
+}
+
+async fn serve(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let (config, mut file) = begin(arguments).await?;
     let mut signals = Signals::new()?; // before anything is served, so that none is missed
     let mut proxy = Proxy::start(config).await?;
     say(&proxy.config().to_string())?;
     for (listener, address) in proxy.addresses() {
         say(&format!("# {listener} listens on {address}\n"))?;
     }
+    if let Some(address) = proxy.admin_address() {
+        let open =
+            if address.ip().is_loopback() { "" } else { " (not loopback: whoever reaches them can stop this proxy)" };
+        say(&format!("# admin pages are on http://{address}/{open}\n"))?;
+    }
+    let mut asked = std::pin::pin!(proxy.asked_to_stop());
     loop {
         let told = tokio::select! {
             told = signals.next() => told?,
             broken = proxy.broken() => Told::Broken(broken),
+            () = &mut asked => Told::Stop,
+            () = changed(&mut file) => Told::ReadAgain,
         };
         match told {
             Told::Stop => break,
-            Told::ReadAgain => tell(&read_again(&proxy, file)),
+            Told::ReadAgain => read_again(&mut proxy, &mut file).await,
             Told::Broken(why) => {
                 proxy.shutdown().await;
                 return Err(format!("a listener broke: {why}").into());
@@ -126,22 +164,25 @@ async fn serve(config: Config, file: Option<&Path>) -> Result<ExitCode, Box<dyn 
     }
 }
 
-/// What became of it, for who reads along.
-fn read_again(proxy: &Running, file: Option<&Path>) -> String {
-    let Some(file) = file else { return "SIGHUP: there is no file to read again (--config)".into() };
-    let taken = read(file).map_err(|why| why.to_string());
-    match taken.and_then(|config| proxy.reload(config).map_err(|why| in_file(file, &said(&why)))) {
-        Ok(()) => format!("{}: read again, and holds from the next request on", file.display()),
-        Err(why) => format!("{why}; what held before goes on"),
+/// Returns when there is another content in the file, or in one that it names; never where there is no file.
+async fn changed(file: &mut Option<ConfigFile>) {
+    match file {
+        Some(file) => file.changed().await,
+        None => std::future::pending().await,
     }
 }
 
-fn read(file: &Path) -> Result<Config, Box<dyn Error>> {
-    let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    Ok(Config::parse(&text).map_err(|refused| {
-        let space = if refused.line.is_some() { "" } else { " " };
-        format!("{}:{space}{refused}", file.display())
-    })?)
+/// Tells what becomes of it.
+async fn read_again(proxy: &mut Running, file: &mut Option<ConfigFile>) {
+    let Some(file) = file else { return tell("SIGHUP: there is no file to read again (--config)") };
+    let before = proxy.addresses().to_vec();
+    if let Err(why) = proxy.reload_file(file).await {
+        return tell(&format!("{why}; what held before goes on"));
+    }
+    tell(&format!("{}: read again, and holds from the next request on", file.path().display()));
+    for (listener, address) in proxy.addresses().iter().filter(|now| !before.contains(now)) {
+        tell(&format!("{listener} listens on {address}"));
+    }
 }
 
 fn in_file(file: &Path, why: &str) -> String {
@@ -170,6 +211,25 @@ fn say(text: &str) -> io::Result<()> {
 /// To standard error: what happens while it runs.
 fn tell(text: &str) {
     eprintln!("oneclock proxy: {text}");
+}
+
+// === AdminAt ===
+
+impl FromStr for AdminAt {
+    type Err = AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, AddrParseError> {
+        if text == "none" { Ok(Self(None)) } else { text.parse().map(|address| Self(Some(address))) }
+    }
+}
+
+impl fmt::Display for AdminAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(address) => address.fmt(f),
+            None => f.write_str("none"),
+        }
+    }
 }
 
 // === Signals ===

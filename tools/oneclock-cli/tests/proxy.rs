@@ -16,23 +16,26 @@ fn oneclock(arguments: &[&str]) -> Output {
 struct Proxy {
     child: Child,
     address: SocketAddr,
+    admin: SocketAddr,
     told: BufReader<ChildStderr>,
 }
 
 impl Proxy {
+    /// With admin pages.
     fn run(arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_oneclock"));
         command.arg("proxy").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary runs");
         let told = BufReader::new(child.stderr.take().expect("its standard error"));
         let mut lines = BufReader::new(child.stdout.take().expect("its standard output")).lines();
-        let address = loop {
+        let mut says = |words: &str| loop {
             let line = lines.next().expect("it says where it listens").expect("text");
-            if let Some((_, address)) = line.split_once(" listens on ") {
-                break address.parse().expect("an address");
+            if let Some((_, address)) = line.split_once(words) {
+                break address.trim_end_matches('/').parse().expect("an address");
             }
         };
-        Self { child, address, told }
+        let (address, admin) = (says(" listens on "), says("# admin pages are on http://"));
+        Self { child, address, admin, told }
     }
 
     fn signal(&self, signal: &str) {
@@ -48,12 +51,16 @@ impl Proxy {
     }
 
     fn get(&self, path: &str) -> String {
-        let mut socket = TcpStream::connect(self.address).expect("a connection");
-        write!(socket, "GET {path} HTTP/1.1\r\nhost: shop\r\nconnection: close\r\n\r\n").expect("sent");
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).expect("an answer");
-        answer
+        ask(self.address, &format!("GET {path}"))
     }
+}
+
+fn ask(address: SocketAddr, line: &str) -> String {
+    let mut socket = TcpStream::connect(address).expect("a connection");
+    write!(socket, "{line} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("an answer");
+    answer
 }
 
 impl Drop for Proxy {
@@ -82,7 +89,7 @@ fn upstream(words: &'static str) -> SocketAddr {
 fn file_for(path: &Path, upstream: SocketAddr, more: &str) {
     let text = format!(
         "listeners: [{{ name: http, address: 127.0.0.1:0 }}]\nupstreams: {{ app: {{ url: 'http://{upstream}' }} }}\nroutes:\n\
-         - matches: [{{ path: {{ type: PathPrefix, value: / }} }}]\n  upstream: app\n{more}"
+         - matches: [{{ path: {{ type: PathPrefix, value: / }} }}]\n  upstream: app\nadmin: 127.0.0.1:0\n{more}"
     );
     std::fs::write(path, text).expect("written");
 }
@@ -90,7 +97,8 @@ fn file_for(path: &Path, upstream: SocketAddr, more: &str) {
 #[test]
 fn one_upstream_needs_no_file() {
     let upstream = upstream("the app");
-    let mut proxy = Proxy::run(&["--listen", "127.0.0.1:0", "--upstream", &format!("http://{upstream}")]);
+    let mut proxy =
+        Proxy::run(&["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &format!("http://{upstream}")]);
     let answer = proxy.get("/");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("the app"), "{answer}");
     proxy.signal("-HUP");
@@ -98,6 +106,24 @@ fn one_upstream_needs_no_file() {
     proxy.signal("-TERM");
     assert_eq!(proxy.tells(), "oneclock proxy: stopping: nothing more is accepted\n");
     assert_eq!(proxy.child.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
+fn an_operator_can_stop_it_by_its_admin_pages() {
+    let upstream = format!("http://{}", upstream("the app"));
+    let mut proxy = Proxy::run(&["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &upstream]);
+    assert!(ask(proxy.admin, "GET /live").starts_with("HTTP/1.1 200 "));
+    let said = ask(proxy.admin, "POST /drain");
+    assert!(said.starts_with("HTTP/1.1 202 ") && said.contains("\"live\": 0"), "{said}");
+    assert_eq!(proxy.tells(), "oneclock proxy: stopping: nothing more is accepted\n");
+    assert_eq!(proxy.child.wait().expect("it ends").code(), Some(0));
+
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let refused = oneclock(&["proxy", "--listen", "127.0.0.1:0", "--admin", &address, "--upstream", &upstream]);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{error}");
+    assert!(error.starts_with(&format!("oneclock: the admin pages cannot be served on {address}: ")), "{error}");
 }
 
 #[test]
@@ -115,7 +141,26 @@ fn a_hang_up_reads_the_file_again_and_a_bad_one_changes_nothing() {
     file_for(&file, upstream("three"), "rutes: []\n");
     proxy.signal("-HUP");
     let told = proxy.tells();
-    assert!(told.starts_with(&format!("oneclock proxy: {name}:6:1: ")), "{told}");
+    assert!(told.starts_with(&format!("oneclock proxy: {name}:7:1: ")), "{told}");
+    assert!(told.ends_with("; what held before goes on\n"), "{told}");
+    assert!(proxy.get("/").ends_with("two"));
+}
+
+#[test]
+fn a_file_that_changes_is_read_again_without_a_word() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("proxy.yml");
+    let name = file.to_str().expect("text").to_owned();
+    file_for(&file, upstream("one"), "");
+    let mut proxy = Proxy::run(&["--config", &name]);
+    assert!(proxy.get("/").ends_with("one"));
+    file_for(&folder.path().join("new"), upstream("two"), "");
+    std::fs::rename(folder.path().join("new"), &file).expect("renamed");
+    assert_eq!(proxy.tells(), format!("oneclock proxy: {name}: read again, and holds from the next request on\n"));
+    assert!(proxy.get("/").ends_with("two"));
+    std::fs::remove_file(&file).expect("removed");
+    let told = proxy.tells();
+    assert!(told.starts_with(&format!("oneclock proxy: {name}: ")), "{told}");
     assert!(told.ends_with("; what held before goes on\n"), "{told}");
     assert!(proxy.get("/").ends_with("two"));
 }
@@ -129,10 +174,15 @@ fn a_file_is_checked_without_running_it() {
     let checked = oneclock(&["proxy", "check", name]);
     assert_eq!(String::from_utf8_lossy(&checked.stdout), format!("{name}: can be run (1 route to 1 upstream)\n"));
     assert_eq!(checked.status.code(), Some(0));
-    file_for(&file, "127.0.0.1:3000".parse().expect("an address"), "accessLog: stdout\n");
+    let none = folder.path().join("none.pem").display().to_string();
+    let text = format!(
+        "listeners: [{{ name: http, address: 127.0.0.1:0, tls: {{ certificate: {none}, key: {none} }} }}]\n\
+         upstreams: {{ app: {{ url: 'http://127.0.0.1:1' }} }}\nroutes: [{{ upstream: app }}]\n"
+    );
+    std::fs::write(&file, text).expect("written");
     let checked = oneclock(&["proxy", "check", name]);
-    let want = format!("oneclock: {name}: the access log is not supported yet: leave accessLog out\n");
-    assert_eq!(String::from_utf8_lossy(&checked.stderr), want);
+    let error = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert!(error.starts_with(&format!("oneclock: {name}: listener http cannot use {none}")), "{error}");
     assert_eq!(checked.status.code(), Some(1));
 }
 
@@ -150,4 +200,69 @@ fn the_exit_code_tells_what_was_wrong() {
     let schema = oneclock(&["proxy", "schema"]);
     let schema: serde_json::Value = serde_json::from_slice(&schema.stdout).expect("JSON");
     assert!(schema["$defs"].is_object());
+}
+
+/// The lines of a log, once there are so many.
+fn lines_of(log: &Path, count: usize) -> Vec<String> {
+    let began = std::time::SystemTime::now();
+    loop {
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let lines: Vec<String> = text.lines().filter(|line| line.starts_with('{')).map(str::to_owned).collect();
+        if lines.len() >= count && text.ends_with('\n') {
+            return lines;
+        }
+        assert!(began.elapsed().expect("a clock").as_secs() < 10, "{count} lines in {text:?}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_hang_up_opens_the_access_log_anew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, log, moved) = (folder.path().join("proxy.yaml"), folder.path().join("log"), folder.path().join("log.1"));
+    file_for(&path, upstream("the app"), &format!("accessLog: {}\n", log.display()));
+    let mut proxy = Proxy::run(&["--config", path.to_str().expect("text")]);
+    proxy.get("/one");
+    lines_of(&log, 1);
+    std::fs::rename(&log, &moved).expect("moved");
+    proxy.signal("-HUP");
+    assert!(proxy.tells().contains("read again"), "it has read its file");
+    proxy.get("/two");
+    let lines = lines_of(&log, 1);
+    assert!(lines.len() == 1 && lines[0].contains(r#""path":"/two""#), "{lines:?}");
+    // Also where the file has a mistake.
+    std::fs::rename(&log, folder.path().join("log.2")).expect("moved");
+    file_for(&path, upstream("the app"), "accessLog: { to: }\n");
+    proxy.signal("-HUP");
+    assert!(proxy.tells().contains("what held before goes on"), "it is refused");
+    proxy.get("/three");
+    let lines = lines_of(&log, 1);
+    assert!(lines.len() == 1 && lines[0].contains(r#""path":"/three""#), "{lines:?}");
+    assert_eq!(lines_of(&moved, 1).len(), 1);
+}
+
+#[test]
+fn an_access_log_on_standard_output_comes_behind_what_it_says_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, out) = (folder.path().join("proxy.yaml"), folder.path().join("out"));
+    file_for(&path, upstream("the app"), "accessLog: stdout\n");
+    let written = std::fs::File::create(&out).expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oneclock"));
+    let mut child = command.args(["proxy", "--config"]).arg(&path).stdout(written).spawn().expect("the binary runs");
+    let began = std::time::SystemTime::now();
+    let address: SocketAddr = loop {
+        let text = std::fs::read_to_string(&out).expect("what it wrote");
+        let said = text.split_once("# http listens on ").and_then(|(_, rest)| rest.split_once('\n'));
+        if let Some((address, _)) = said {
+            break address.parse().expect("an address");
+        }
+        assert!(began.elapsed().expect("a clock").as_secs() < 10, "{text}");
+        std::thread::yield_now();
+    };
+    ask(address, "GET /orders/7?token=hidden");
+    let lines = lines_of(&out, 1);
+    let _ = (child.kill(), child.wait());
+    let line: serde_json::Value = serde_json::from_str(&lines[0]).expect("JSON");
+    assert_eq!((&line["path"], &line["outcome"]), (&"/orders/7".into(), &"ok".into()));
+    assert!(!std::fs::read_to_string(&out).expect("what it wrote").contains("hidden"));
 }

@@ -11,7 +11,7 @@ use super::node::Place;
 use super::redact::shown;
 use super::refused::known;
 use super::values::written;
-use super::{AccessLog, Config, DEFAULT_ADMIN, DEFAULT_LISTENER, Listener, Refused, Route, Upstream, route};
+use super::{AccessLog, Config, DEFAULT_ADMIN, DEFAULT_LISTENER, Listener, Refused, Route, Upstream, once, route};
 
 /// What stands somewhere.
 #[derive(Clone, Debug)]
@@ -37,6 +37,7 @@ pub(super) struct RouteDraft {
     pub(super) upstream_at: Place,
     pub(super) trust_at: Option<Place>,
     pub(super) matches_at: Vec<Place>,
+    pub(super) monitor_at: Option<Place>,
 }
 
 // === RouteDraft ===
@@ -49,7 +50,7 @@ impl RouteDraft {
         let name = route::name_of(matches.first().unwrap_or(&Match::everything()));
         let name_at = matches_at.first().copied().unwrap_or(upstream.at);
         let route = Route::new(name, matches, upstream.value);
-        Self { route, name_at, upstream_at: upstream.at, trust_at: None, matches_at }
+        Self { route, name_at, upstream_at: upstream.at, trust_at: None, matches_at, monitor_at: None }
     }
 }
 
@@ -86,14 +87,17 @@ impl Draft {
         if listeners.is_empty() {
             listeners.push(Listener::new(Name::from("http"), DEFAULT_LISTENER));
         }
-        Ok(Config {
+        let monitors: Vec<Option<Place>> = self.routes.iter().map(|draft| draft.monitor_at).collect();
+        let config = Config {
             listeners,
             upstreams: self.upstreams.into_iter().map(|(name, placed)| (name, placed.value)).collect(),
             routes: self.routes.into_iter().map(|draft| draft.route).collect(),
             admin: self.admin.map_or(Some(DEFAULT_ADMIN), |placed| placed.value),
             access_log: self.access_log,
             shutdown_grace: self.shutdown_grace,
-        })
+        };
+        once::monitors(&config, &monitors)?;
+        Ok(config)
     }
 
     fn names(&self) -> Result<(), Refused> {

@@ -1,6 +1,6 @@
 //! The keys of a configuration: every one, with what it is, what holds without it, and what it means.
 
-use super::shape::Is::{ByName, Count, Duration, Either, List, Map, Text, Word};
+use super::shape::Is::{ByName, Count, Duration, Either, Flag, List, Map, Share, Text, Word};
 use super::shape::{Is, Key, Shape};
 
 /// The words of a trust.
@@ -9,6 +9,7 @@ const TRUST: Is = Word(&["inside", "outside"]);
 const DURATION_OR_NONE: Is = Either(&[Duration, Word(&["none"])]);
 const ADDRESS: Is = Text("127.0.0.1:8080");
 const NAME: Is = Text("orders");
+const LOG_FILE: Is = Text("/var/log/oneclock.json");
 const CONVENTIONS: Is = List(&Either(&[Text("grpc-timeout"), Map(&CONVENTION)]));
 /// The methods that Gateway API knows.
 pub(super) const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
@@ -42,16 +43,40 @@ pub(super) static FILE_SHAPE: Shape = Shape {
         ),
         Key::optional(
             "accessLog",
-            Either(&[Word(&["none", "stdout"]), Text("/var/log/oneclock.json")]),
+            Either(&[Word(&["none", "stdout"]), LOG_FILE, Map(&ACCESS_LOG)]),
             "none",
             "where a line of JSON for each request goes: nowhere, to standard output, or to the end of a file, whose path \
-             begins with a slash",
+             begins with a slash; or that, and which requests leave one",
         ),
         Key::optional(
             "shutdownGrace",
             Duration,
             "10s",
             "the most that live work gets once the proxy was told to stop; 0s ends it at once",
+        ),
+    ],
+    unsupported: &[],
+};
+
+pub(super) static ACCESS_LOG: Shape = Shape {
+    what: "the access log",
+    keys: &[
+        Key::required(
+            "to",
+            Either(&[Word(&["stdout"]), LOG_FILE]),
+            "where lines go: to standard output, or to the end of a file",
+        ),
+        Key::optional(
+            "sample",
+            Share,
+            "1",
+            "the share of requests that leave a line; those that a deadline ended leave one in any case",
+        ),
+        Key::optional(
+            "refusals",
+            Count(0, 1_000_000),
+            "100",
+            "how many lines a second there are, besides those of the share, of requests that were refused before they began",
         ),
     ],
     unsupported: &[],
@@ -121,17 +146,50 @@ pub(super) static UPSTREAM: Shape = Shape {
             "protocol",
             Word(&["auto", "http1", "h2c"]),
             "auto",
-            "what it is asked in; auto: gRPC in HTTP/2 by prior knowledge, everything else in HTTP/1.1",
+            "what it is asked in; auto: gRPC in HTTP/2, everything else in HTTP/1.1, and over TLS in what the two agree on; \
+             http1: nothing else, over TLS too; h2c: HTTP/2 without TLS",
+        ),
+        Key::optional(
+            "tls",
+            Map(&UPSTREAM_TLS),
+            "the roots of the web",
+            "over `https`: who it has to be, and who we are",
         ),
         Key::optional(
             "tells",
             CONVENTIONS,
-            "`x-remaining-ms`, to gRPC and Connect their own",
+            "`x-remaining-ms`, to gRPC and Connect their own beside it",
             "the deadline fields that it understands, each of which gets the same deadline",
         ),
         Key::optional("trust", TRUST, "outside", "whether it is ours, so that the reasons it gives are built on"),
         Key::optional("cap", DURATION_OR_NONE, "what the request has left", "the most that one call may spend"),
         Key::optional("maxConnections", Count(1, 1_000_000), "64", "how many connections are open at once"),
+    ],
+    unsupported: &[],
+};
+
+pub(super) static UPSTREAM_TLS: Shape = Shape {
+    what: "the TLS of an upstream",
+    keys: &[
+        Key::optional(
+            "ca",
+            Text("/etc/oneclock/ca.crt"),
+            "Mozilla's, as they were when this program was built",
+            "the roots that its certificate has to come from, in PEM",
+        ),
+        Key::optional(
+            "serverName",
+            Text("payment.internal"),
+            "the host of `url`",
+            "whom its certificate has to be for, and whom it is asked for (SNI)",
+        ),
+        Key::optional(
+            "clientCertificate",
+            Text("/etc/oneclock/client.crt"),
+            "it is shown none",
+            "the certificate that it is shown and those between that and a root, in PEM; with `clientKey`",
+        ),
+        Key::optional("clientKey", Text("/etc/oneclock/client.key"), "none", "the private key of that, in PEM"),
     ],
     unsupported: &[],
 };
@@ -155,7 +213,12 @@ pub(super) static ROUTE: Shape = Shape {
             "what a request gets that brings no deadline, and the most that an outsider gets",
         ),
         Key::optional("ceiling", Duration, "`timeouts.request`, or 10s", "the most that anybody gets"),
-        Key::optional("minUseful", Duration, "5ms", "with less left a request is refused before it costs anything"),
+        Key::optional(
+            "minUseful",
+            Duration,
+            "5ms",
+            "with less left a request is refused before it costs anything, and no further attempt is made",
+        ),
         Key::optional("reserve", Duration, "0s", "what is kept back of a request's budget for the way home"),
         Key::optional(
             "trust",
@@ -181,7 +244,7 @@ pub(super) static ROUTE: Shape = Shape {
             "one attempt",
             "further attempts, where the call may be repeated; a POST is not",
         ),
-        Key::optional("idempotency", Map(&IDEMPOTENCY), "keys mean nothing here", "where idempotency keys are claimed"),
+        Key::optional("idempotency", Map(&IDEMPOTENCY), "keys mean nothing here", "how idempotency keys are kept to"),
         Key::optional(
             "concurrency",
             Either(&[Count(1, 1_000_000), Word(&["adaptive"])]),
@@ -279,10 +342,66 @@ pub(super) static RETRY: Shape = Shape {
 
 pub(super) static IDEMPOTENCY: Shape = Shape {
     what: "`idempotency`",
-    keys: &[Key::required(
-        "store",
-        Text("sqlite:/var/lib/oneclock/keys.db"),
-        "`sqlite:` and the path of a file, or the URL of a PostgreSQL database (`postgres://…`)",
-    )],
+    keys: &[
+        Key::required(
+            "store",
+            Text("sqlite:/var/lib/oneclock/keys.db"),
+            "`sqlite:` and the path of a file, or the URL of a PostgreSQL database (`postgres://…`), over TLS with \
+             `sslmode=require`",
+        ),
+        Key::optional(
+            "ca",
+            Text("/etc/oneclock/database.crt"),
+            "Mozilla's, as they were when this program was built",
+            "the roots that the database's certificate has to come from, in PEM",
+        ),
+        Key::required(
+            "principal",
+            Either(&[Text("x-account"), Word(&["everybody"])]),
+            "whose key it is: the header field that tells callers apart, of which a hash is kept; or `everybody`, where \
+             callers may see each other's answers",
+        ),
+        Key::optional(
+            "execution",
+            Duration,
+            "10s, or `ceiling` if that is more",
+            "the most that one run may take, whoever waits for it; not below `ceiling`",
+        ),
+        Key::optional(
+            "lease",
+            Duration,
+            "5s longer than a run can take",
+            "how long a run may be silent before it counts as lost, and its outcome as unknown",
+        ),
+        Key::optional("retention", Duration, "24h", "how long answers are kept; longer than anybody tries again"),
+        Key::optional("require", Flag, "false", "whether a POST or a PATCH without a key is refused"),
+        Key::optional(
+            "maxRequest",
+            Count(1, BODY_MOST),
+            "262144",
+            "the largest body of a request with a key, in bytes; a larger one is refused with 413",
+        ),
+        Key::optional(
+            "maxAnswer",
+            Count(1, BODY_MOST),
+            "262144",
+            "the largest body of an answer that is kept, in bytes; a larger one is given once, and known to have been given",
+        ),
+        Key::optional(
+            "replays",
+            List(&Text("x-order-id")),
+            "content type, location, `etag` and the like",
+            "further header fields of an answer that are kept and given again",
+        ),
+        Key::optional(
+            "monitor",
+            Text("/pay/operations"),
+            "nobody can ask",
+            "the path under which callers ask what became of their operation; a GET below it has to take this route",
+        ),
+    ],
     unsupported: &[],
 };
+
+/// Bodies are held in memory while their request is under way.
+pub(super) const BODY_MOST: u64 = 16 * 1024 * 1024;

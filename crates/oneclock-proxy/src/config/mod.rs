@@ -11,7 +11,7 @@
 //! | `matching` | which route a request takes |
 //! | `node` | YAML, with places |
 //! | `keys`, `shape` | every key, for reading, for [`schema`] and for the reference |
-//! | `read`, `route`, `values` | the file's own document |
+//! | `read`, `route`, `once`, `log`, `values` | the file's own document |
 //! | `httproute` | the other kind of document |
 //! | `check` | what contradicts itself |
 //! | `print`, `redact` | the effective configuration, without passwords |
@@ -19,8 +19,10 @@
 mod check;
 mod httproute;
 mod keys;
+mod log;
 mod matching;
 mod node;
+mod once;
 mod print;
 mod read;
 mod redact;
@@ -35,11 +37,15 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+pub use log::{AccessLog, LogTo, Share};
 pub use matching::{Match, PathMatch};
+pub(crate) use once::is_over_tls;
+pub(crate) use redact::shown;
 pub use refused::Refused;
-pub use routes::{Concurrency, Idempotency, IdempotencyStore, Retry, Route};
+pub(crate) use refused::known;
+pub use routes::{Concurrency, Idempotency, IdempotencyStore, Principal, Retry, Route};
 pub use schema::schema;
-pub use types::{AccessLog, Config, DEFAULT_ADMIN, DEFAULT_LISTENER, Listener, Tls, Upstream, UpstreamProtocol};
+pub use types::{Config, DEFAULT_ADMIN, DEFAULT_LISTENER, Listener, Tls, Upstream, UpstreamProtocol, UpstreamTls};
 
 impl Config {
     /// Reads a file: at most one document of its own, and any number of HTTPRoutes.

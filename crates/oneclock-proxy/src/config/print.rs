@@ -3,6 +3,7 @@
 //! Decides the order of the keys, which is that of the reference. What is printed is read again to the same.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use oneclock_core::ingress::{Coverage, OnMalformed};
 use oneclock_core::wire::{Convention, Conventions, Declared};
@@ -11,13 +12,16 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::values::written;
 use super::{
-    AccessLog, Concurrency, Config, IdempotencyStore, Listener, Match, PathMatch, Retry, Route, Tls, Upstream, redact,
+    AccessLog, Concurrency, Config, Idempotency, IdempotencyStore, Listener, LogTo, Match, PathMatch, Principal, Retry,
+    Route, Share, Tls, Upstream, UpstreamTls, redact,
 };
 
 /// A document that is written: mappings keep their order.
 enum Out {
     Text(String),
     Number(u64),
+    Share(Share),
+    Flag(bool),
     List(Vec<Self>),
     Map(Vec<(String, Self)>),
 }
@@ -32,6 +36,13 @@ impl fmt::Display for Config {
     }
 }
 
+impl Config {
+    /// The same as JSON, with the keys of a file.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(whole(self)).unwrap_or_default() // its keys are text, so it is JSON
+    }
+}
+
 fn whole(config: &Config) -> Out {
     let Config { listeners, upstreams, routes, admin, access_log, shutdown_grace } = config;
     let upstreams = upstreams.iter().map(|(name, one)| (name.as_str().to_owned(), upstream(one)));
@@ -40,16 +51,21 @@ fn whole(config: &Config) -> Out {
         ("upstreams", Out::Map(upstreams.collect())),
         ("routes", Out::List(routes.iter().map(route).collect())),
         ("admin", text(admin.map_or_else(|| "none".to_owned(), |address| address.to_string()))),
-        (
-            "accessLog",
-            text(match access_log {
-                AccessLog::Off => "none".to_owned(),
-                AccessLog::Stdout => "stdout".to_owned(),
-                AccessLog::File(path) => path.display().to_string(),
-            }),
-        ),
+        ("accessLog", lines(access_log)),
         ("shutdownGrace", text(written(*shutdown_grace))),
     ])
+}
+
+/// In its short form, if that says it all.
+fn lines(log: &AccessLog) -> Out {
+    let AccessLog { to, sample, refusals } = log;
+    let place = text(to.to_string());
+    let by_default = AccessLog { to: to.clone(), ..AccessLog::default() } == *log;
+    if by_default || *to == LogTo::Nowhere {
+        return place;
+    }
+    let refusals = Out::Number(u64::from(*refusals));
+    map([("to", place), ("sample", Out::Share(*sample)), ("refusals", refusals)])
 }
 
 fn listener(listener: &Listener) -> Out {
@@ -69,10 +85,22 @@ fn listener(listener: &Listener) -> Out {
 }
 
 fn upstream(upstream: &Upstream) -> Out {
-    let Upstream { url, protocol, tells, trust, cap, max_connections } = upstream;
+    let Upstream { url, protocol, tls, tells, trust, cap, max_connections } = upstream;
     let scheme = url.scheme_str().unwrap_or("http");
     let host = url.authority().map_or("", http::uri::Authority::as_str);
     let mut out = vec![("url", text(format!("{scheme}://{host}"))), ("protocol", text(protocol.as_str()))];
+    if let Some(UpstreamTls { ca, server_name, client }) = tls {
+        let path = |path: &PathBuf| text(path.display().to_string());
+        let mut files = Vec::new();
+        files.extend(ca.as_ref().map(|ca| ("ca", path(ca))));
+        files.extend(server_name.as_ref().map(|name| ("serverName", text(name))));
+        if let Some((certificate, key)) = client {
+            files.extend([("clientCertificate", path(certificate)), ("clientKey", path(key))]);
+        }
+        if !files.is_empty() {
+            out.push(("tls", map(files)));
+        }
+    }
     out.extend(tells.as_ref().map(|tells| ("tells", conventions(tells))));
     out.extend([
         ("trust", trusted(*trust)),
@@ -116,13 +144,49 @@ fn route(route: &Route) -> Out {
         out.push(("retry", map(retry)));
     }
     if let Some(idempotency) = &route.idempotency {
-        out.push(("idempotency", map([("store", text(idempotency.store.to_string()))])));
+        out.push(("idempotency", once(idempotency)));
     }
     let concurrency = match route.concurrency {
         Concurrency::Adaptive => text("adaptive"),
         Concurrency::Fixed(places) => Out::Number(u64::from(places)),
     };
     out.extend([("concurrency", concurrency), ("queue", number(route.queue)), ("mode", text(route.mode.as_str()))]);
+    map(out)
+}
+
+fn once(idempotency: &Idempotency) -> Out {
+    let Idempotency {
+        store,
+        principal,
+        execution,
+        lease,
+        retention,
+        require,
+        max_request,
+        max_answer,
+        replays,
+        monitor,
+    } = idempotency;
+    let principal = match principal {
+        Principal::Everybody => text("everybody"),
+        Principal::Field(field) => text(field.as_str()),
+    };
+    let mut out = vec![("store", text(store.to_string()))];
+    if let IdempotencyStore::Postgres { ca: Some(ca), .. } = store {
+        out.push(("ca", text(ca.display().to_string())));
+    }
+    out.extend([("principal", principal), ("execution", text(written(*execution)))]);
+    out.extend(lease.map(|lease| ("lease", text(written(lease)))));
+    out.extend([
+        ("retention", text(written(*retention))),
+        ("require", Out::Flag(*require)),
+        ("maxRequest", number(*max_request)),
+        ("maxAnswer", number(*max_answer)),
+    ]);
+    if !replays.is_empty() {
+        out.push(("replays", Out::List(replays.iter().map(|field| text(field.as_str())).collect())));
+    }
+    out.extend(monitor.as_ref().map(|path| ("monitor", text(path.as_str()))));
     map(out)
 }
 
@@ -178,6 +242,8 @@ impl Serialize for Out {
         match self {
             Self::Text(text) => serializer.serialize_str(text),
             Self::Number(number) => serializer.serialize_u64(*number),
+            Self::Share(share) => serializer.serialize_f64(share.as_f64()),
+            Self::Flag(yes) => serializer.serialize_bool(*yes),
             Self::List(items) => items.serialize(serializer),
             Self::Map(entries) => {
                 let mut map = serializer.serialize_map(Some(entries.len()))?;
@@ -197,7 +263,7 @@ impl fmt::Display for IdempotencyStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-            Self::Postgres(url) => f.write_str(&redact::url(url)),
+            Self::Postgres { url, .. } => f.write_str(&redact::url(url)),
         }
     }
 }

@@ -2,16 +2,18 @@
 //!
 //! Decides what each of them is, alone. What several of them contradict is found by `check`.
 
+use std::path::PathBuf;
+
 use oneclock_core::wire::{Convention, Conventions, Declared, names};
 use oneclock_core::{Name, Trust};
 
 use super::check::{Draft, Placed};
-use super::keys::{CONVENTION, FILE_SHAPE, LISTENER, TLS, UPSTREAM};
+use super::keys::{CONVENTION, FILE_SHAPE, LISTENER, TLS, UPSTREAM, UPSTREAM_TLS};
 use super::node::{Node, Value};
 use super::redact::shown;
 use super::refused::known;
 use super::shape::Fields;
-use super::{AccessLog, Listener, Refused, Tls, Upstream, UpstreamProtocol, route, values};
+use super::{Listener, Refused, Tls, Upstream, UpstreamProtocol, UpstreamTls, log, route, values};
 
 /// The words of a trust.
 pub(super) const TRUST: [(&str, Trust); 2] = [("inside", Trust::Inside), ("outside", Trust::Outside)];
@@ -46,7 +48,7 @@ pub(super) fn file(node: &Node, draft: &mut Draft) -> Result<(), Refused> {
             values::parsed(node, |text| if text == "none" { Ok(None) } else { values::address(text).map(Some) })?;
         draft.admin = Some(Placed { at: node.place, value: admin });
     }
-    draft.access_log = fields.read("accessLog", access_log)?.unwrap_or_default();
+    draft.access_log = fields.read("accessLog", log::read)?.unwrap_or_default();
     draft.shutdown_grace = fields.read("shutdownGrace", values::span)?.unwrap_or(draft.shutdown_grace);
     Ok(())
 }
@@ -87,11 +89,34 @@ fn upstream(node: &Node) -> Result<Upstream, Refused> {
             return Err(node.refused("h2c is HTTP/2 without TLS, and the URL begins with https: delete the line"));
         }
     }
+    if let Some(node) = fields.get("tls") {
+        if upstream.url.scheme_str() != Some("https") {
+            return Err(node.refused("the URL begins with http, so there is no TLS: write https, or delete the line"));
+        }
+        upstream.tls = Some(upstream_tls(node)?);
+    }
     upstream.tells = fields.read("tells", conventions)?;
     upstream.trust = fields.read("trust", |node| values::word(node, &TRUST))?.unwrap_or(upstream.trust);
     upstream.cap = fields.read("cap", values::bound_or_none)?.flatten();
     upstream.max_connections = fields.read("maxConnections", connections)?.unwrap_or(upstream.max_connections);
     Ok(upstream)
+}
+
+fn upstream_tls(node: &Node) -> Result<UpstreamTls, Refused> {
+    let fields = Fields::of(node, &UPSTREAM_TLS)?;
+    let path = |key| fields.read(key, |node| file_path(node).map(PathBuf::from));
+    let client = match (path("clientCertificate")?, path("clientKey")?) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        (Some(_), None) => {
+            return Err(node.refused("`clientCertificate` is of no use without its `clientKey`: write both"));
+        }
+        (None, Some(_)) => {
+            return Err(node.refused("`clientKey` is of no use without its `clientCertificate`: write both"));
+        }
+    };
+    let server_name = fields.read("serverName", |node| values::parsed(node, values::server_name))?;
+    Ok(UpstreamTls { ca: path("ca")?, server_name, client })
 }
 
 fn connections(node: &Node) -> Result<usize, Refused> {
@@ -103,21 +128,6 @@ fn file_path(node: &Node) -> Result<&str, Refused> {
         "" => Err(node.refused("the path of a file is expected here")),
         path => Ok(path),
     }
-}
-
-fn access_log(node: &Node) -> Result<AccessLog, Refused> {
-    values::parsed(node, |text| match text {
-        "none" => Ok(AccessLog::Off),
-        "stdout" => Ok(AccessLog::Stdout),
-        path if path.starts_with('/') => Ok(AccessLog::File(path.into())),
-        other => {
-            let known = known(other, &["none", "stdout"]);
-            Err(format!(
-                "`{}` is not known here{known}, or the path of a file, which begins with a slash",
-                shown(other)
-            ))
-        }
-    })
 }
 
 /// A list of deadline fields.

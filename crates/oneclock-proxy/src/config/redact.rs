@@ -35,7 +35,7 @@ fn is_secret(name: &str) -> bool {
 }
 
 /// A value in an error.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let text = url(text);
     let mut plain: String = text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(LONGEST).is_some() {

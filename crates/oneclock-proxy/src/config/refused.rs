@@ -57,7 +57,7 @@ impl Refused {
 }
 
 /// `did you mean` and what is known, as the end of a sentence about an unknown word.
-pub(super) fn known(written: &str, known: &[&str]) -> String {
+pub(crate) fn known(written: &str, known: &[&str]) -> String {
     let near = nearest(written, known).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
     let stop = if near.is_empty() { "." } else { "" };
     format!("{near}{stop} Known: {}", known.join(", "))

@@ -12,13 +12,13 @@ use oneclock_core::admission::Mode;
 use oneclock_core::ingress::{Coverage, OnMalformed};
 
 use super::check::{Placed, RouteDraft};
-use super::keys::{IDEMPOTENCY, KIND, MATCH, METHODS, PATH, PATH_TYPES, RETRY, ROUTE, STREAMING, TIMEOUTS};
+use super::keys::{KIND, MATCH, METHODS, PATH, PATH_TYPES, RETRY, ROUTE, STREAMING, TIMEOUTS};
 use super::node::{Node, Place, Value};
 use super::read::TRUST;
 use super::routes::BACKOFF;
 use super::shape::Fields;
 use super::values::written;
-use super::{Concurrency, Idempotency, Match, PathMatch, Refused, Retry, Route, values};
+use super::{Concurrency, Match, PathMatch, Refused, Retry, Route, once, values};
 
 /// How many further attempts there are, unless something else is said.
 const ATTEMPTS: u32 = 2;
@@ -73,10 +73,10 @@ pub(super) fn read(node: &Node) -> Result<RouteDraft, Refused> {
         ));
     }
     route.retry = fields.read("retry", retry)?;
-    route.idempotency = fields.read("idempotency", |node| {
-        let store = Fields::of(node, &IDEMPOTENCY)?.need("store")?;
-        Ok(Idempotency { store: values::parsed(store, values::store)? })
-    })?;
+    if let Some(node) = fields.get("idempotency") {
+        once::read(node, &mut draft)?;
+    }
+    let route = &mut draft.route;
     let (concurrency, queue) = (fields.read("concurrency", concurrency)?, fields.read("queue", queue)?);
     // Nobody is refused because of a number that nobody chose.
     let mode = if concurrency.is_some() || queue.is_some() { Mode::Enforce } else { Mode::Shadow };

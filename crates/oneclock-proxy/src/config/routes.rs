@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use http::HeaderName;
 use oneclock_core::admission::{Mode, Settings};
 use oneclock_core::ingress::{Coverage, Limits};
 use oneclock_core::retry::{NotAPolicy, RetryPolicy};
@@ -42,7 +43,7 @@ pub struct Route {
     pub kind: Coverage,
     /// Whether a failed attempt is followed by another. `None`: there is one.
     pub retry: Option<Retry>,
-    /// Where the records of idempotency keys are kept. `None`: keys are passed on and mean nothing here.
+    /// How idempotency keys are kept to. `None`: they are passed on and mean nothing here.
     pub idempotency: Option<Idempotency>,
     /// How many requests are worked on at once.
     pub concurrency: Concurrency,
@@ -67,22 +68,55 @@ pub struct Retry {
     pub backoff: Duration,
 }
 
-/// Where the records of idempotency keys are kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How idempotency keys are kept to: a `POST` or a `PATCH` with one has its effect once (contract, section 10).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Idempotency {
-    /// The store.
+    /// Where the records are kept.
     pub store: IdempotencyStore,
+    /// Whose a key is (contract M8).
+    pub principal: Principal,
+    /// The most that one run may take, whoever waits for it (contract M10). Never below the route's ceiling.
+    pub execution: Duration,
+    /// How long a run may be silent before it counts as lost (contract M3). `None`: 5 s longer than it can take.
+    pub lease: Option<Duration>,
+    /// How long a record is kept after its last step (contract M9).
+    pub retention: Duration,
+    /// Whether a request of these methods without a key is refused.
+    pub require: bool,
+    /// The largest body of a request with a key, in bytes.
+    pub max_request: usize,
+    /// The largest body of an answer that is kept, in bytes.
+    pub max_answer: usize,
+    /// The header fields of an answer that are kept and given again, beside those that always are.
+    pub replays: Vec<HeaderName>,
+    /// The path under which callers ask what became of their operation.
+    pub monitor: Option<String>,
+}
+
+/// Whose an idempotency key is. Two principals may use the same key and never see each other's answers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Principal {
+    /// All callers are one and the same.
+    Everybody,
+    /// Whoever sends this value in this header field. A hash of it is kept, and never the value, which may be a secret.
+    Field(HeaderName),
 }
 
 /// A store of idempotency keys. Not opened when the configuration is read.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum IdempotencyStore {
     /// A file, written as `sqlite:` and its path.
     Sqlite(PathBuf),
-    /// A server, as libpq spells a URL. May hold a password: printed without it.
-    Postgres(String),
+    /// A server.
+    Postgres {
+        /// As libpq spells a URL. May hold a password: printed without it.
+        url: String,
+        /// The roots that its certificate has to come from, with `sslmode=require`. `None`: those of the web.
+        ca: Option<PathBuf>,
+    },
 }
 
 /// How many requests are worked on at once.
@@ -97,6 +131,9 @@ pub enum Concurrency {
 }
 
 pub(super) const QUEUE: usize = 1_024;
+const EXECUTION: Duration = Duration::from_secs(10);
+const RETENTION: Duration = Duration::from_secs(24 * 3_600);
+const BODY: usize = 256 * 1_024;
 pub(super) const BACKOFF: Duration = Duration::from_millis(25);
 
 // === Route ===
@@ -153,6 +190,26 @@ impl Route {
     /// [`NotAPolicy`] where the fields were changed to what contradicts itself; never for what was read from a file.
     pub fn retry_policy(&self) -> Result<Option<RetryPolicy>, NotAPolicy> {
         self.retry.as_ref().map(|retry| retry.policy(self.backend_request)).transpose()
+    }
+}
+
+// === Idempotency ===
+
+impl Idempotency {
+    /// With defaults, on a route with this ceiling.
+    pub fn new(store: IdempotencyStore, principal: Principal, ceiling: Duration) -> Self {
+        Self {
+            store,
+            principal,
+            execution: EXECUTION.max(ceiling),
+            lease: None,
+            retention: RETENTION,
+            require: false,
+            max_request: BODY,
+            max_answer: BODY,
+            replays: Vec::new(),
+            monitor: None,
+        }
     }
 }
 

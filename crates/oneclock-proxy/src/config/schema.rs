@@ -60,6 +60,8 @@ fn of(is: &Is) -> Value {
         Is::Text(example) => json!({ "type": "string", "examples": [example] }),
         Is::Duration => json!({ "$ref": "#/$defs/duration" }),
         Is::Count(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        Is::Flag => json!({ "type": "boolean" }),
+        Is::Share => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         Is::Word(words) => json!({ "enum": words }),
         Is::Map(shape) => mapping(shape),
         Is::ByName(shape) => json!({ "type": "object", "additionalProperties": mapping(shape) }),

@@ -41,6 +41,10 @@ pub(super) enum Is {
     Duration,
     /// A whole number between these.
     Count(u64, u64),
+    /// A number from 0 to 1.
+    Share,
+    /// Yes or no.
+    Flag,
     /// One of these words.
     Word(&'static [&'static str]),
     /// A mapping.

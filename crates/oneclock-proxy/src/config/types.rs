@@ -11,7 +11,7 @@ use http::Uri;
 use oneclock_core::wire::Conventions;
 use oneclock_core::{Name, Trust};
 
-use super::{Match, Refused, Route};
+use super::{AccessLog, Match, Refused, Route};
 
 /// What `oneclock proxy` runs with. Made by [`parse`](Self::parse) or [`simple`](Self::simple); printed, it is a file
 /// that makes the same one, apart from the passwords, which are not printed.
@@ -42,7 +42,7 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// Where the admin pages are served; `None` serves none. [`DEFAULT_ADMIN`] unless said otherwise.
     pub admin: Option<SocketAddr>,
-    /// Where a line for each request goes.
+    /// Which requests leave a line, and where it goes.
     pub access_log: AccessLog,
     /// The most that live work gets once the proxy was told to stop. Work with an earlier deadline ends then. 10 s
     /// unless said otherwise.
@@ -79,6 +79,18 @@ pub struct Tls {
     pub client_ca: Option<PathBuf>,
 }
 
+/// The TLS of an upstream; its files are PEM, and are not opened when the configuration is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UpstreamTls {
+    /// The roots that its certificate has to come from; `None` are Mozilla's, as they were when this program was built.
+    pub ca: Option<PathBuf>,
+    /// Whom its certificate has to be for; `None` is the host of the URL.
+    pub server_name: Option<String>,
+    /// The certificate that is shown to it, with those between it and a root, and its private key.
+    pub client: Option<(PathBuf, PathBuf)>,
+}
+
 /// Where requests go.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -87,6 +99,8 @@ pub struct Upstream {
     pub url: Uri,
     /// What it is asked in.
     pub protocol: UpstreamProtocol,
+    /// Over `https`: who it has to be, and who we are. As `https` means it without one, with Mozilla's roots.
+    pub tls: Option<UpstreamTls>,
     /// The deadline fields that it understands; `None` is what a client of ours says by itself: `x-remaining-ms`, and
     /// `grpc-timeout` or `connect-timeout-ms` to what is a call of these.
     pub tells: Option<Conventions>,
@@ -110,19 +124,6 @@ pub enum UpstreamProtocol {
     Http1,
     /// HTTP/2 by prior knowledge, whatever comes in.
     H2c,
-}
-
-/// Where a line for each request goes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AccessLog {
-    /// Nowhere.
-    #[default]
-    Off,
-    /// To standard output, one JSON object a line.
-    Stdout,
-    /// To the end of a file, one JSON object a line.
-    File(PathBuf),
 }
 
 /// Where the admin pages are, unless the file says otherwise: on loopback, one above Envoy's usual port, so that both
@@ -167,9 +168,29 @@ impl Config {
             upstreams: BTreeMap::new(),
             routes: Vec::new(),
             admin: Some(DEFAULT_ADMIN),
-            access_log: AccessLog::Off,
+            access_log: AccessLog::default(),
             shutdown_grace: SHUTDOWN_GRACE,
         }
+    }
+}
+
+// === Config: what is beside it ===
+
+impl Config {
+    /// The files of TLS that it names, each once: their content is read whenever it begins to hold.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let of_listeners = self.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+        let of_listeners =
+            of_listeners.flat_map(|tls| [Some(&tls.certificate), Some(&tls.key), tls.client_ca.as_ref()]);
+        let of_upstreams = self.upstreams.values().filter_map(|upstream| upstream.tls.as_ref());
+        let of_upstreams = of_upstreams.flat_map(|UpstreamTls { ca, client, .. }| {
+            let (certificate, key) = client.as_ref().map(|(certificate, key)| (certificate, key)).unzip();
+            [ca.as_ref(), certificate, key]
+        });
+        let mut files: Vec<PathBuf> = of_listeners.chain(of_upstreams).flatten().cloned().collect();
+        files.sort_unstable();
+        files.dedup();
+        files
     }
 }
 
@@ -197,6 +218,7 @@ impl Upstream {
         Self {
             url,
             protocol: UpstreamProtocol::Auto,
+            tls: None,
             tells: None,
             trust: Trust::Outside,
             cap: None,

@@ -6,13 +6,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::Uri;
+use http::{HeaderName, Uri};
 use oneclock_core::Name;
+use oneclock_postgres::tokio_postgres;
 
 use super::node::{Node, Value};
 use super::redact::shown;
 use super::refused::known;
-use super::{IdempotencyStore, Refused};
+use super::{IdempotencyStore, Principal, Refused};
 
 /// Four numbers of five digits: what GEP-2257 can say with every unit once.
 const LONGEST: Duration = Duration::from_millis(99_999 * 3_600_000 + 59 * 60_000 + 59_999);
@@ -62,6 +63,11 @@ pub(super) fn count(node: &Node, least: u64, most: u64) -> Result<u64, Refused> 
             .filter(|number| (least..=most).contains(number))
             .ok_or_else(|| format!("`{}` is not a whole number from {least} to {most}", shown(text)))
     })
+}
+
+/// Yes or no.
+pub(super) fn flag(node: &Node) -> Result<bool, Refused> {
+    word(node, &[("true", true), ("false", false)])
 }
 
 /// What something is called.
@@ -208,6 +214,17 @@ pub(super) fn upstream_url(text: &str) -> Result<Uri, String> {
     Ok(uri)
 }
 
+/// Whom a certificate is for.
+pub(super) fn server_name(text: &str) -> Result<String, String> {
+    match oneclock_http::rustls::pki_types::ServerName::try_from(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err(format!(
+            "`{}` is neither a DNS name nor an address, so no certificate can be for it; write a name such as payment.internal",
+            shown(text)
+        )),
+    }
+}
+
 /// Where idempotency keys are kept.
 pub(super) fn store(text: &str) -> Result<IdempotencyStore, String> {
     let no = |why: &str| {
@@ -241,7 +258,26 @@ pub(super) fn store(text: &str) -> Result<IdempotencyStore, String> {
     if !hosts.split(',').all(is_host) {
         return no("has no host, or a port that is none");
     }
-    Ok(IdempotencyStore::Postgres(text.to_owned()))
+    if text.parse::<tokio_postgres::Config>().is_err() {
+        return no("cannot be read by its driver"); // whose words may hold some of the password
+    }
+    Ok(IdempotencyStore::Postgres { url: text.to_owned(), ca: None })
+}
+
+/// Whose idempotency keys are: a header field, or nobody's in particular.
+pub(super) fn principal(text: &str) -> Result<Principal, String> {
+    if text == "everybody" {
+        return Ok(Principal::Everybody);
+    }
+    let also = "; write one that tells callers apart, such as x-account or authorization, or everybody where they are all \
+                the same";
+    field(text).map(Principal::Field).map_err(|why| why + also)
+}
+
+/// The name of a header field.
+pub(super) fn field(text: &str) -> Result<HeaderName, String> {
+    let field = HeaderName::from_bytes(text.as_bytes()).ok().filter(|field| field.as_str() == text);
+    field.ok_or_else(|| format!("`{}` is not the name of a header field in lower case", shown(text)))
 }
 
 /// The path of a match, as Gateway API allows it.

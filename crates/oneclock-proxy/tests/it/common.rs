@@ -82,7 +82,7 @@ impl Upstream {
             async { Ok::<_, Infallible>(answered.await) }
         });
         let served = tokio::spawn(async move {
-            let _ = serve(listener, service).await;
+            let _ = serve(listener, service).max_concurrent_streams(256).await; // nobody waits for a stream
         });
         Self { addr, _served: AbortOnDropHandle::new(served) }
     }

@@ -1,13 +1,10 @@
 //! What ends a request, and who hears of it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use oneclock_core::ingress::Coverage;
-use oneclock_proxy::config::{Config, UpstreamProtocol};
+use oneclock_proxy::config::UpstreamProtocol;
 use oneclock_test::caller::{Caller, H2Outcome, How};
 use oneclock_test::peer::{self, Leaving, ResetAt};
 use oneclock_test::{Probe, Protocol, Reason};
@@ -204,31 +201,6 @@ async fn two_hundred_at_once_each_have_their_own_budget() {
         let told = calls.join_all().await;
         assert_eq!(told.len(), 200);
     }
-}
-
-#[tokio::test]
-async fn a_get_is_tried_again_and_a_post_is_not() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
-    let upstream = Upstream::of(move |request| {
-        let nth = counted.fetch_add(1, Ordering::SeqCst);
-        async move {
-            let _ = request.into_body().collect().await;
-            let status = if nth == 1 { 200 } else { 503 };
-            Response::builder().status(status).body(body(Full::<Bytes>::default())).expect("an answer")
-        }
-    })
-    .await;
-    let file = format!(
-        "listeners: [{{ name: http, address: 127.0.0.1:0 }}]\nupstreams: {{ app: {{ url: 'http://{}' }} }}\nroutes:\n\
-         - matches: [{{ path: {{ type: PathPrefix, value: / }} }}]\n  upstream: app\n  retry: {{ attempts: 2 }}\n",
-        upstream.addr
-    );
-    let proxy = start(Config::parse(&file).expect("a configuration")).await;
-    let (status, ..) = whole_h1(Caller::h1(address(&proxy)).get("/stock").answer().await.expect("sent"));
-    assert_eq!((status, asked.load(Ordering::SeqCst)), (StatusCode::OK, 2));
-    let (status, ..) = whole_h1(Caller::h1(address(&proxy)).post("/cart", "7").answer().await.expect("sent"));
-    assert_eq!((status, asked.load(Ordering::SeqCst)), (StatusCode::SERVICE_UNAVAILABLE, 3));
 }
 
 /// Contract X10: live work ends at its own deadline, however long the grace is.

@@ -8,11 +8,12 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use oneclock_core::Name;
 use oneclock_core::ingress::Coverage;
-use oneclock_proxy::config::{Config, Listener, Tls};
-use oneclock_proxy::{Proxy, StartFailed};
+use oneclock_proxy::config::{Config, Tls};
+use oneclock_proxy::{ConfigFile, Proxy, StartFailed};
 use oneclock_test::caller::{Caller, How};
 use oneclock_test::{Baseline, Protocol, peer};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::common::{AMPLE, Upstream, address, body, config, config_with, loopback, ms, start, whole_h1, whole_h2};
 
@@ -23,7 +24,7 @@ async fn named(name: &'static str) -> Upstream {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reload_under_load_loses_no_answer() {
     let (one, two) = (named("one").await, named("two").await);
-    let proxy = start(config(one.addr, Protocol::Http1)).await;
+    let mut proxy = start(config(one.addr, Protocol::Http1)).await;
     let (addr, done) = (address(&proxy), Arc::new(AtomicBool::new(false)));
     let mut callers = JoinSet::new();
     let answered = Arc::new(AtomicUsize::new(0));
@@ -46,19 +47,20 @@ async fn a_reload_under_load_loses_no_answer() {
             }
         });
     }
+    let listeners = proxy.config().listeners;
     let like = |upstream: &Upstream| {
         let mut file = config(upstream.addr, Protocol::Http1);
-        file.listeners.clone_from(&proxy.config().listeners);
+        file.listeners.clone_from(&listeners);
         file
     };
     for nth in 0..40 {
         let before = answered.load(Ordering::Relaxed);
-        proxy.reload(like(if nth % 2 == 0 { &two } else { &one })).expect("it is taken");
+        proxy.reload(like(if nth % 2 == 0 { &two } else { &one })).await.expect("it is taken");
         while answered.load(Ordering::Relaxed) < before + 4 {
             tokio::task::yield_now().await;
         }
     }
-    proxy.reload(like(&two)).expect("it is taken");
+    proxy.reload(like(&two)).await.expect("it is taken");
     done.store(true, Ordering::Relaxed);
     callers.join_all().await;
     let (_, _, body) = whole_h1(Caller::h1(addr).get("/").answer().await.expect("sent"));
@@ -68,12 +70,12 @@ async fn a_reload_under_load_loses_no_answer() {
 #[tokio::test]
 async fn what_is_in_flight_keeps_what_it_began_with() {
     let (slow, two) = (peer::slow(Protocol::Http1, ms(300)).expect("a port"), named("two").await);
-    let proxy = start(config(slow.addr(), Protocol::Http1)).await;
+    let mut proxy = start(config(slow.addr(), Protocol::Http1)).await;
     let call = Caller::h1(address(&proxy)).get("/").send(How::Close).await.expect("sent");
     slow.await_request().await.expect("a request");
     let mut file = config(two.addr, Protocol::Http1);
     file.listeners.clone_from(&proxy.config().listeners);
-    proxy.reload(file).expect("it is taken");
+    proxy.reload(file).await.expect("it is taken");
     let (_, _, body) = whole_h1(Caller::h1(address(&proxy)).get("/").answer().await.expect("sent"));
     assert_eq!(body, "two");
     let (status, _, body) = whole_h1(call.answer().await);
@@ -83,16 +85,20 @@ async fn what_is_in_flight_keeps_what_it_began_with() {
 #[tokio::test]
 async fn a_reload_that_is_refused_changes_nothing() {
     let one = named("one").await;
-    let proxy = start(config(one.addr, Protocol::Http1)).await;
+    let mut proxy = start(config(one.addr, Protocol::Http1)).await;
+    let hash = proxy.last_reload().hash;
     let mut file = proxy.config();
-    file.listeners.push(Listener::new(Name::from("more"), loopback()));
-    let refused = proxy.reload(file).expect_err("a new listener");
-    let said = "listener more is new: a reload changes routes and upstreams, not listeners; restart the proxy for that";
-    assert_eq!(refused.to_string(), said);
+    file.admin = Some(loopback());
+    let refused = proxy.reload(file).await.expect_err("other admin pages");
+    assert!(matches!(refused, StartFailed::AdminChanged), "{refused}");
     let mut file = proxy.config();
     file.routes[0].upstream = Name::from("nobody");
-    let refused = proxy.reload(file).expect_err("no such upstream");
-    assert_eq!(refused.to_string(), "route all leads to the upstream nobody, which is not declared");
+    let refused = proxy.reload(file).await.expect_err("no such upstream");
+    let said = "route all leads to the upstream nobody, which is not declared";
+    assert_eq!(refused.to_string(), said);
+    let last = proxy.last_reload();
+    assert_eq!((last.refused.as_deref(), last.hash), (Some(said), hash));
+    assert!(last.at > last.taken_at);
     let (_, _, body) = whole_h1(Caller::h1(address(&proxy)).get("/").answer().await.expect("sent"));
     assert_eq!(body, "one");
 }
@@ -142,11 +148,49 @@ async fn tls_from_files_and_a_file_that_is_none() {
 fn tls_of(files: &str) -> Config {
     let file = format!(
         "listeners: [{{ name: http, address: 127.0.0.1:0, tls: {{ {files} }} }}]\nupstreams: {{ app: {{ url: 'http://127.0.0.1:1' }} }}\n\
-         routes:\n- matches: [{{ path: {{ type: PathPrefix, value: / }} }}]\n  upstream: app\n"
+         routes:\n- matches: [{{ path: {{ type: PathPrefix, value: / }} }}]\n  upstream: app\nadmin: none\n"
     );
     let config = Config::parse(&file).expect("a configuration");
     let _: &Option<Tls> = &config.listeners[0].tls;
     config
+}
+
+/// A file, as a person or a machine changes it; every look is a real one.
+#[tokio::test]
+async fn a_file_that_changes_holds_and_one_with_a_mistake_is_told_once() {
+    let (one, two, folder) = (named("one").await, named("two").await, tempfile::tempdir().expect("a folder"));
+    let path = folder.path().join("proxy.yaml");
+    let says = |upstream: &Upstream| {
+        format!(
+            "listeners: [{{ name: http, address: 127.0.0.1:0 }}]\nadmin: none\n\
+             upstreams: {{ app: {{ url: 'http://{}' }} }}\nroutes: [{{ upstream: app }}]\n",
+            upstream.addr
+        )
+    };
+    std::fs::write(&path, says(&one)).expect("written");
+    let (mut file, config) = ConfigFile::open(path.clone()).await.expect("it is read");
+    let mut proxy = start(config).await;
+    let addr = address(&proxy);
+    let body = || async { whole_h1(Caller::h1(addr).get("/").answer().await.expect("sent")).2 };
+    assert_eq!(body().await, "one");
+
+    std::fs::write(&path, says(&two)).expect("written");
+    timeout(AMPLE, file.changed()).await.expect("it is seen");
+    proxy.reload_file(&mut file).await.expect("it is taken");
+    assert_eq!((body().await, proxy.last_reload().refused), (Bytes::from("two"), None));
+
+    let half = says(&one);
+    std::fs::write(&path, &half[..half.len() - 20]).expect("written"); // and then nothing for a while
+    timeout(AMPLE, file.changed()).await.expect("it is seen");
+    let refused = proxy.reload_file(&mut file).await.expect_err("half a file").to_string();
+    assert!(refused.starts_with(&format!("{}:", path.display())), "{refused}");
+    assert_eq!((body().await, proxy.last_reload().refused), (Bytes::from("two"), Some(refused)));
+
+    std::fs::write(folder.path().join("new"), says(&one)).expect("written");
+    std::fs::rename(folder.path().join("new"), &path).expect("renamed");
+    timeout(AMPLE, file.changed()).await.expect("it is seen");
+    proxy.reload_file(&mut file).await.expect("it is taken");
+    assert_eq!((body().await, proxy.last_reload().refused), (Bytes::from("one"), None));
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use super::Config;
 
 mod effective;
 mod http_route;
+mod once;
 mod read;
 mod reference;
 mod refused;

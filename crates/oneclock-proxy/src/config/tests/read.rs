@@ -9,7 +9,7 @@ use oneclock_core::{Name, Trust};
 
 use super::{EVERYTHING, read, with_route};
 use crate::config::{
-    AccessLog, Concurrency, Config, DEFAULT_ADMIN, DEFAULT_LISTENER, IdempotencyStore, UpstreamProtocol,
+    AccessLog, Concurrency, Config, DEFAULT_ADMIN, DEFAULT_LISTENER, IdempotencyStore, LogTo, Share, UpstreamProtocol,
 };
 
 fn ms(millis: u64) -> Duration {
@@ -41,7 +41,14 @@ fn every_key_is_read() {
     let app = &config.upstreams[&Name::from("app")];
     assert_eq!((app.protocol, app.cap, app.max_connections), (UpstreamProtocol::Http1, Some(ms(5_000)), 32));
     assert_eq!(app.tells.as_ref().unwrap().iter().count(), 2);
-    assert_eq!(config.upstreams[&Name::from("payment")].url.scheme_str(), Some("https"));
+    let payment = &config.upstreams[&Name::from("payment")];
+    assert_eq!(payment.url.scheme_str(), Some("https"));
+    let tls = payment.tls.as_ref().unwrap();
+    assert_eq!(
+        (tls.ca.as_deref().unwrap().to_str(), &*tls.server_name.clone().unwrap()),
+        (Some("/etc/oneclock/ca.crt"), "payment.internal")
+    );
+    assert_eq!(config.files().len(), 6, "{:?}", config.files());
 
     let [reports, events, pay] = &config.routes[..] else { panic!("{config}") };
     assert_eq!((reports.when_absent, reports.ceiling), (ms(30_000), ms(30_000)));
@@ -53,9 +60,29 @@ fn every_key_is_read() {
     assert!(retry.retries_status(503) && !retry.retries_status(504));
     assert_eq!(events.kind, Coverage::Streaming { idle: ms(30_000), total: ms(5_400_000) });
     assert_eq!((pay.when_absent, pay.ceiling, pay.backend_request), (ms(800), ms(2_000), None));
-    assert!(matches!(pay.idempotency.as_ref().unwrap().store, IdempotencyStore::Postgres(_)));
-    assert_eq!(config.access_log, AccessLog::File("/var/log/oneclock.json".into()));
+    assert!(matches!(pay.idempotency.as_ref().unwrap().store, IdempotencyStore::Postgres { .. }));
+    let log = &config.access_log;
+    assert_eq!(log.to, LogTo::File("/var/log/oneclock.json".into()));
+    assert_eq!((log.sample.millionths(), log.refusals), (10_000, 20));
     assert_eq!(config.shutdown_grace, ms(20_000));
+}
+
+#[test]
+fn the_access_log_can_be_said_in_one_word_or_in_full() {
+    let log = |lines: &str| read(&format!("{lines}\n{}", with_route(""))).access_log;
+    let to = |to| AccessLog { to, ..AccessLog::default() };
+    let file = || LogTo::File("/var/log/a.json".into());
+    assert_eq!(log("accessLog: none"), to(LogTo::Nowhere));
+    assert_eq!(log("accessLog: stdout"), to(LogTo::Stdout));
+    assert_eq!(log("accessLog: /var/log/a.json"), to(file()));
+    assert_eq!(log("accessLog: { to: /var/log/a.json }"), to(file()), "every request, and a hundred refusals");
+    for (written, millionths) in
+        [("0", 0), ("1", 1_000_000), ("1.0", 1_000_000), ("0.01", 10_000), ("0.000001", 1), ("0.5", 500_000)]
+    {
+        let sample = Share::of_millionths(millionths).unwrap();
+        let said = log(&format!("accessLog: {{ to: stdout, sample: {written}, refusals: 0 }}"));
+        assert_eq!(said, AccessLog { to: LogTo::Stdout, sample, refusals: 0 }, "{written}");
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn below(path: &str, is: &'static Is, all: &mut Vec<(String, &'static Shape)>) {
         Is::ByName(shape) => shapes(&format!("{path}.NAME"), shape, all),
         Is::List(of) => below(&format!("{path}[]"), of, all),
         Is::Either(of) => of.iter().for_each(|is| below(path, is, all)),
-        Is::Anything | Is::Text(_) | Is::Duration | Is::Count(..) | Is::Word(_) => {}
+        Is::Anything | Is::Text(_) | Is::Duration | Is::Count(..) | Is::Share | Is::Flag | Is::Word(_) => {}
     }
 }
 
@@ -38,6 +38,8 @@ fn in_words(is: &Is) -> String {
         Is::Text(example) => format!("text, such as `{example}`"),
         Is::Duration => "duration".to_owned(),
         Is::Count(least, most) => format!("{least} to {most}"),
+        Is::Flag => "`true` or `false`".to_owned(),
+        Is::Share => "a number from 0 to 1".to_owned(),
         Is::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
         Is::Map(_) => "mapping".to_owned(),
         Is::ByName(_) => "mapping by name".to_owned(),

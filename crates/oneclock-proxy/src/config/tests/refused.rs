@@ -14,7 +14,7 @@ fn route(lines: &str, says: &str) {
 fn an_unknown_key_is_told_with_its_place_and_the_nearest_known_one() {
     refused(
         "upstreams:\n  app:\n    ulr: http://127.0.0.1:3000\n",
-        "3:5: there is no key `ulr` here; did you mean `url`? Known: url, protocol, tells, trust, cap, maxConnections",
+        "3:5: there is no key `ulr` here; did you mean `url`? Known: url, protocol, tls, tells, trust, cap, maxConnections",
     );
     route(
         "timeouts: { backendrequest: 1s }",
@@ -52,6 +52,18 @@ fn a_word_is_told_with_the_nearest_known_one() {
         "accessLog: stdotu\n",
         "1:12: `stdotu` is not known here; did you mean `stdout`? Known: none, stdout, or the path of a file, which begins with a slash",
     );
+    refused(
+        "accessLog: { to: none }\n",
+        "1:18: `none` is not known here. Known: stdout, or the path of a file, which begins with a slash",
+    );
+    for wrong in ["1.1", "-1", "2", "50%", "0.0000001", "."] {
+        refused(
+            &format!("accessLog: {{ to: stdout, sample: '{wrong}' }}\n"),
+            &format!(
+                "1:34: `{wrong}` is not a share: write a number from 0 to 1 with at most six decimals, such as 0.01"
+            ),
+        );
+    }
 }
 
 #[test]
@@ -120,7 +132,8 @@ fn a_value_that_is_none_is_told_with_what_one_looks_like() {
         ("postgres:///keys", "has no host, or a port that is none"),
         ("postgres://db:0/keys", "has no host, or a port that is none"),
     ] {
-        route(&format!("idempotency: {{ store: \"{wrong}\" }}"), &format!("5:25: `{wrong}` {why}; {store}"));
+        let keys = format!("idempotency: {{ store: \"{wrong}\", principal: everybody }}");
+        route(&keys, &format!("5:25: `{wrong}` {why}; {store}"));
     }
     route(
         "retry: { codes: [500, 404] }",
@@ -218,6 +231,18 @@ fn limits_that_contradict_one_another_are_told_with_both_values() {
     refused(
         "upstreams: { app: { url: https://app, protocol: h2c } }\n",
         "1:49: h2c is HTTP/2 without TLS, and the URL begins with https: delete the line",
+    );
+    refused(
+        "upstreams: { app: { url: http://app, tls: { ca: /ca.crt } } }\n",
+        "1:43: the URL begins with http, so there is no TLS: write https, or delete the line",
+    );
+    refused(
+        "upstreams: { app: { url: https://app, tls: { clientKey: /client.key } } }\n",
+        "1:44: `clientKey` is of no use without its `clientCertificate`: write both",
+    );
+    refused(
+        "upstreams: { app: { url: https://app, tls: { serverName: a b } } }\n",
+        "1:58: `a b` is neither a DNS name nor an address, so no certificate can be for it; write a name such as payment.internal",
     );
 }
 

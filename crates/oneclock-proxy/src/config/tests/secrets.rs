@@ -16,7 +16,8 @@ fn the_effective_configuration_shows_none() {
 #[test]
 fn no_error_shows_one_wherever_it_was_written() {
     let url = format!("postgres://oneclock:{SECRET}@db:1/keys");
-    let bad_port = format!("idempotency: {{ store: \"postgres://oneclock:{SECRET}@db:0/keys\" }}");
+    let bad_port =
+        format!("idempotency: {{ store: \"postgres://oneclock:{SECRET}@db:0/keys\", principal: everybody }}");
     let mut files =
         vec![with_route(&bad_port), format!("upstreams: {{ app: {{ url: \"http://u:{SECRET}@app\" }} }}\n")];
     files.push(format!("? {url}\n: 1\n"));
