@@ -20,19 +20,19 @@ use self::table::Line;
 use self::world::World;
 
 mod behind;
-mod caller;
+pub(crate) mod caller;
 mod client;
 mod ending;
-mod proxy;
+pub(crate) mod proxy;
 mod resets;
 mod retries;
 mod row;
-mod service;
+pub(crate) mod service;
 mod table;
 mod told;
 mod tonic;
 mod two;
-mod world;
+pub(crate) mod world;
 
 /// What the run is to do.
 #[derive(Clone, Debug, Default, clap::Args)]

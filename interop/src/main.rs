@@ -10,7 +10,9 @@ mod line;
 mod log;
 mod message;
 mod peer;
+mod plan;
 mod probe;
+mod proxy;
 mod servers;
 mod table;
 
@@ -34,6 +36,8 @@ enum Part {
     Grpc(grpc::Options),
     /// A real Envoy, in front of our services and behind them.
     Envoy(envoy::Options),
+    /// The sidecar: those libraries through it, and two in a row.
+    Proxy(proxy::Options),
     /// Serves the probe in every place until it is interrupted, to look at by hand.
     Serve,
 }
@@ -42,6 +46,7 @@ enum Part {
 async fn main() -> ExitCode {
     let result = match Arguments::parse().part {
         Part::Grpc(options) => grpc::run(&options).await,
+        Part::Proxy(options) => proxy::run(&options).await,
         Part::Serve => servers::by_hand().await,
         Part::Envoy(options) => envoy::run(&options).await.map_err(Error::from),
     };

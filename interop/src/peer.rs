@@ -65,6 +65,8 @@ pub(crate) struct Call {
     /// For [`Which::Raw`], which has no patience of its own.
     pub(crate) give_up_ms: Option<u32>,
     pub(crate) over: Option<Over>,
+    /// Over TLS, trusting this file of roots.
+    pub(crate) tls: Option<String>,
 }
 
 /// What a stream up sends after its first message.

@@ -24,51 +24,6 @@ use crate::shop::{NOTICED, Shop, ample, ms};
 use crate::witness::clock_now;
 
 over_every_way_in! {
-    async fn c1_a_cap_ends_a_call_before_its_operation(shop: Shop) {
-        for &way_out in shop.ways_out() {
-            let far_end = shop.stalls();
-            let out = shop.out(way_out, far_end.addr(), Terms { cap: Some(ms(200)), ..Terms::default() });
-            let op = Operation::begin("order", ms(10_000));
-            let fault = op.run(out.get("/")).await.expect("the operation goes on").expect_err("no answer");
-            let ended = fault.ended();
-            assert_eq!((ended.ending.cause, ended.ending.bound), (Cause::Deadline, BoundBy::Cap), "{way_out:?}");
-            assert_eq!(ended.bound.limit, ms(200), "{way_out:?}");
-            assert!(told(&shop, &far_end).await <= ms(200), "{way_out:?}");
-        }
-    }
-
-    /// Contract V10: A (1.5 s) → B (cap 3 s) → C.
-    async fn v10_the_error_at_b_names_the_bound_of_a(shop: Shop) {
-        let shop = &shop;
-        join_all(shop.ways_out().iter().map(|&way_out| async move {
-            let of_a = ms(1_500);
-            let c = shop.stalls();
-            let out = shop.out(way_out, c.addr(), Terms { cap: Some(ms(3_000)), ..Terms::default() });
-            let at_b: Arc<Mutex<Option<Ended>>> = Arc::default();
-            let kept = at_b.clone();
-            let call_c = move || async move {
-                let fault = out.get("/").await.expect_err("C never answers");
-                *kept.lock().unwrap() = Some(fault.ended().clone());
-                Err::<(), _>(fault)
-            };
-            let b = shop.open(ample("b"), Router::new().route("/", get(call_c))).await;
-
-            let answer = shop.get(b, "/").within(of_a).answer().await;
-            // Not `cap`, which would invite a repetition.
-            assert_eq!(answer.verdict(), (504, Some("deadline")), "{way_out:?}");
-            let ended = at_b.lock().unwrap().clone().expect("an error at B");
-            assert_eq!((ended.ending.cause, ended.ending.bound), (Cause::Deadline, BoundBy::Caller), "{way_out:?}");
-            let limit = ended.bound.limit; // what the call was granted of it
-            assert!(limit <= of_a && limit > ms(1_000), "{way_out:?}: {limit:?}");
-            assert!(ended.to_string().contains("(bound: caller)"), "{ended}");
-            let json = answer.json();
-            assert_eq!(json["bound"], "caller", "{json}");
-            assert!(json["budget_ms"].as_f64().is_some_and(|limit| limit <= 1_500.0), "{json}");
-            assert!(told(shop, &c).await <= of_a, "{way_out:?}");
-        }))
-        .await;
-    }
-
     /// Contract V12, two layers of one service: whichever is tighter holds, wherever it stands.
     async fn v12_two_layers_in_a_row_never_lengthen(shop: Shop) {
         for (outer, inner) in [(ms(200), ms(10_000)), (ms(10_000), ms(200))] {
@@ -119,6 +74,53 @@ over_every_way_in! {
         let call_c = move || async move { out.get("/").await.map(drop).map_err(|fault| fault.text) };
         let b = shop.open(ample("b"), Router::new().route("/", get(call_c))).await;
         is_left_in_time(&shop, b, &c).await.expect("B ends with A");
+    }
+
+    without_a_sidecar:
+
+    async fn c1_a_cap_ends_a_call_before_its_operation(shop: Shop) {
+        for &way_out in shop.ways_out() {
+            let far_end = shop.stalls();
+            let out = shop.out(way_out, far_end.addr(), Terms { cap: Some(ms(200)), ..Terms::default() });
+            let op = Operation::begin("order", ms(10_000));
+            let fault = op.run(out.get("/")).await.expect("the operation goes on").expect_err("no answer");
+            let ended = fault.ended();
+            assert_eq!((ended.ending.cause, ended.ending.bound), (Cause::Deadline, BoundBy::Cap), "{way_out:?}");
+            assert_eq!(ended.bound.limit, ms(200), "{way_out:?}");
+            assert!(told(&shop, &far_end).await <= ms(200), "{way_out:?}");
+        }
+    }
+
+    /// Contract V10: A (1.5 s) → B (cap 3 s) → C.
+    async fn v10_the_error_at_b_names_the_bound_of_a(shop: Shop) {
+        let shop = &shop;
+        join_all(shop.ways_out().iter().map(|&way_out| async move {
+            let of_a = ms(1_500);
+            let c = shop.stalls();
+            let out = shop.out(way_out, c.addr(), Terms { cap: Some(ms(3_000)), ..Terms::default() });
+            let at_b: Arc<Mutex<Option<Ended>>> = Arc::default();
+            let kept = at_b.clone();
+            let call_c = move || async move {
+                let fault = out.get("/").await.expect_err("C never answers");
+                *kept.lock().unwrap() = Some(fault.ended().clone());
+                Err::<(), _>(fault)
+            };
+            let b = shop.open(ample("b"), Router::new().route("/", get(call_c))).await;
+
+            let answer = shop.get(b, "/").within(of_a).answer().await;
+            // Not `cap`, which would invite a repetition.
+            assert_eq!(answer.verdict(), (504, Some("deadline")), "{way_out:?}");
+            let ended = at_b.lock().unwrap().clone().expect("an error at B");
+            assert_eq!((ended.ending.cause, ended.ending.bound), (Cause::Deadline, BoundBy::Caller), "{way_out:?}");
+            let limit = ended.bound.limit; // what the call was granted of it
+            assert!(limit <= of_a && limit > ms(1_000), "{way_out:?}: {limit:?}");
+            assert!(ended.to_string().contains("(bound: caller)"), "{ended}");
+            let json = answer.json();
+            assert_eq!(json["bound"], "caller", "{json}");
+            assert!(json["budget_ms"].as_f64().is_some_and(|limit| limit <= 1_500.0), "{json}");
+            assert!(told(shop, &c).await <= of_a, "{way_out:?}");
+        }))
+        .await;
     }
 
     /// Every hop its own timeout, longer the further down: B goes on for an A that has given up.

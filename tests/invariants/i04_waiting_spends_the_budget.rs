@@ -10,8 +10,10 @@ use axum::routing::get;
 use futures_util::future::join_all;
 use oneclock::{Carried, Operation, Stopped};
 use oneclock_axum::{Op, Problem};
+use oneclock_core::admission::Mode;
 use oneclock_core::{BoundBy, Cause, Outcome, Policy, Stage, Trust};
 use oneclock_http::{CallError, Destination, EgressLayer};
+use oneclock_proxy::config::Concurrency;
 use oneclock_test::caller::Caller;
 use oneclock_test::{Probe, peer};
 use oneclock_tonic::ClientLayer;
@@ -27,6 +29,8 @@ use crate::ways::{Answer, Way};
 use crate::witness::clock_now;
 
 over_every_way_in! {
+    without_a_sidecar:
+
     /// Contract V2: one at a time, 1 s each, four calls with 1500 ms: one answers, none starts after 1.5 s.
     async fn v2_a_queued_call_is_not_started_after_its_deadline(shop: Shop) {
         let probe = Probe::new();
@@ -208,6 +212,25 @@ over_every_way_in! {
         occupied.await.unwrap().expect_err("nobody told it anything");
         tokio::task::spawn_blocking(|| ()).await.unwrap();
         assert_eq!(ran.started_count(), 1, "for nobody");
+    }
+
+    only_behind_a_sidecar:
+
+    /// Contract V2 for a service that knows of no deadline: the line is before it.
+    async fn v2_a_queued_request_does_not_reach_the_service_after_its_deadline(shop: Shop) {
+        let probe = Probe::new();
+        let naive = shop.open_naively(sleeps(&probe, ms(1_000))).await;
+        let addr = shop
+            .sidecar(naive, Trust::Inside, None, |route| {
+                route.concurrency = Concurrency::Fixed(1);
+                route.mode = Mode::Enforce;
+            })
+            .await;
+        let answers = starts_in_time(&shop, addr, &probe, ms(1_500)).await.expect("nothing starts too late");
+        let (answered, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 200);
+        assert_eq!((answered.len(), refused.len()), (1, 3), "{refused:?}");
+        assert!(probe.started_count() <= 2 && probe.finished_count() == 1, "{probe}: {refused:?}");
+        assert!(refused.iter().all(|answer| answer.status == 504), "{refused:?}");
     }
 }
 

@@ -44,6 +44,43 @@ over_every_way_in! {
         begin_in_time(&pricing, began, budget).await.expect("none begins after the deadline");
     }
 
+    /// Contract R2, V7: a wait that does not fit is not begun; what came is told at once, as what it is.
+    async fn a_wait_that_does_not_fit_is_not_begun(shop: Shop) {
+        let probe = Probe::new();
+        let busy = shop.open_naively(busy(&probe, "60")).await;
+        let out = retried(&shop, busy, policy().build().unwrap());
+        let calls = get(move || async move { ask(&out).await?.successful().map(drop) });
+        let addr = shop.open(ample("order"), Router::new().route("/", calls)).await;
+        let answer = shop.get(addr, "/").within(ms(15_000)).answer().await;
+        assert_eq!(answer.verdict(), (502, None), "not 504 after 15 s");
+        assert_eq!(probe.started_count(), 1);
+    }
+
+    /// Invariant I4: backoff spends the same budget, and a caller who leaves in the middle of it ends it.
+    async fn a_caller_who_leaves_ends_the_backoff(shop: Shop) {
+        for leave in [Leave::InOrder, Leave::Abruptly] {
+            let probe = Probe::new();
+            let busy = shop.open_naively(busy(&probe, "3")).await;
+            let out = retried(&shop, busy, policy().build().unwrap());
+            let name = if leave == Leave::InOrder { "order" } else { "abrupt" };
+            let calls = get(move || async move { ask(&out).await.map(drop) });
+            let addr = shop.open(ample(name), Router::new().route("/", calls)).await;
+            let asked = shop.get(addr, "/").within(ms(15_000)).send_to_leave(leave).await;
+            probe.started(1).await.unwrap();
+            shop.witness().called("pricing").await;
+            asked.leave().await;
+            let left = clock_now();
+            let over = shop.witness().ended(name).await;
+            assert_eq!(over.ending.map(|ending| ending.cause), Some(Cause::CallerGone));
+            assert!(clock_now() - left < NOTICED * 4, "{:?}", clock_now() - left);
+            let waits: Vec<_> = over.ledger.entries().iter().filter(|entry| entry.stage == Stage::Backoff).collect();
+            assert!(waits.iter().all(|wait| wait.ended.is_some()), "{waits:?}");
+            assert_eq!(probe.started_count(), 1, "and there was no further attempt");
+        }
+    }
+
+    without_a_sidecar:
+
     /// The same for a call through somebody else's client, tried again by a function around it.
     async fn v1_a_function_around_any_call_keeps_to_it_too(shop: Shop) {
         let budget = ms(1_000);
@@ -81,41 +118,6 @@ over_every_way_in! {
         let got = shop.get(addr, "/").within(budget).send().await.got_within(ten_times(budget)).await;
         assert!(matches!(got, Got::Whole(_) | Got::StillWaiting), "{got:?}");
         begin_in_time(&pricing, began, budget).await.expect_err("each attempt knows only its own limit");
-    }
-
-    /// Contract R2, V7: a wait that does not fit is not begun; what came is told at once, as what it is.
-    async fn a_wait_that_does_not_fit_is_not_begun(shop: Shop) {
-        let probe = Probe::new();
-        let busy = shop.open_naively(busy(&probe, "60")).await;
-        let out = retried(&shop, busy, policy().build().unwrap());
-        let calls = get(move || async move { ask(&out).await?.successful().map(drop) });
-        let addr = shop.open(ample("order"), Router::new().route("/", calls)).await;
-        let answer = shop.get(addr, "/").within(ms(15_000)).answer().await;
-        assert_eq!(answer.verdict(), (502, None), "not 504 after 15 s");
-        assert_eq!(probe.started_count(), 1);
-    }
-
-    /// Invariant I4: backoff spends the same budget, and a caller who leaves in the middle of it ends it.
-    async fn a_caller_who_leaves_ends_the_backoff(shop: Shop) {
-        for leave in [Leave::InOrder, Leave::Abruptly] {
-            let probe = Probe::new();
-            let busy = shop.open_naively(busy(&probe, "3")).await;
-            let out = retried(&shop, busy, policy().build().unwrap());
-            let name = if leave == Leave::InOrder { "order" } else { "abrupt" };
-            let calls = get(move || async move { ask(&out).await.map(drop) });
-            let addr = shop.open(ample(name), Router::new().route("/", calls)).await;
-            let asked = shop.get(addr, "/").within(ms(15_000)).send_to_leave(leave).await;
-            probe.started(1).await.unwrap();
-            shop.witness().called("pricing").await;
-            asked.leave().await;
-            let left = clock_now();
-            let over = shop.witness().ended(name).await;
-            assert_eq!(over.ending.map(|ending| ending.cause), Some(Cause::CallerGone));
-            assert!(clock_now() - left < NOTICED * 4, "{:?}", clock_now() - left);
-            let waits: Vec<_> = over.ledger.entries().iter().filter(|entry| entry.stage == Stage::Backoff).collect();
-            assert!(waits.iter().all(|wait| wait.ended.is_some()), "{waits:?}");
-            assert_eq!(probe.started_count(), 1, "and there was no further attempt");
-        }
     }
 
     /// Contract R5, R8: what its own deadline ended is unknown, and is not tried again.

@@ -91,6 +91,8 @@ over_every_way_in! {
         payment.charged_once().expect("once");
     }
 
+    without_a_sidecar:
+
     async fn the_naive_way_of_a_timeout_and_a_loop_charges_twice(shop: Shop) {
         let payment = Payment::default();
         let addr = shop.open_naively(payment.app()).await;

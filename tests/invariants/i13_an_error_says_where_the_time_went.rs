@@ -68,6 +68,32 @@ fn adds_up(what: &str, whole: f64, parts: f64) -> Result<(), String> {
 }
 
 over_every_way_in! {
+    async fn outsiders_see_none_of_it(shop: Shop) {
+        let far_end = shop.stalls();
+        let out = shop.out(shop.way_out(), far_end.addr(), Terms::default());
+        let app = Router::new().route("/forever", get(std::future::pending::<()>)).route(
+            "/call",
+            get(move || async move {
+                out.get("/").await.map(drop)
+            }),
+        );
+        let addr = shop.open_to(Trust::Outside, ample("order"), app).await;
+        for (target, budget) in [("/forever", ms(300)), ("/call", ms(300)), ("/forever", ms(0)), ("/forever", ms(1))] {
+            let answer = shop.get(addr, target).within(budget).answer().await;
+            assert_eq!(answer.status, 504, "{target}");
+            let json = answer.json();
+            let mut keys: Vec<_> = json.as_object().expect("an object").keys().map(String::as_str).collect();
+            keys.sort_unstable();
+            assert_eq!(keys, ["status", "title", "type"], "{target}: {json:#}");
+            let everything = format!("{answer:?}");
+            for word in ["ledger", "insight", "pricing", "budget_ms", "elapsed", "stage", "127.0.0.1"] {
+                assert!(!everything.contains(word), "{target}: {word} in {everything}");
+            }
+        }
+    }
+
+    without_a_sidecar:
+
     async fn the_handler_itself_took_too_long(shop: Shop) {
         let app = Router::new().route(
             "/",
@@ -218,30 +244,6 @@ over_every_way_in! {
         assert!(json["ledger"]["unaccounted_ms"].as_f64().is_some_and(|rest| rest >= 95.0), "its own work: {json:#}");
     }
 
-    async fn outsiders_see_none_of_it(shop: Shop) {
-        let far_end = shop.stalls();
-        let out = shop.out(shop.way_out(), far_end.addr(), Terms::default());
-        let app = Router::new().route("/forever", get(std::future::pending::<()>)).route(
-            "/call",
-            get(move || async move {
-                out.get("/").await.map(drop)
-            }),
-        );
-        let addr = shop.open_to(Trust::Outside, ample("order"), app).await;
-        for (target, budget) in [("/forever", ms(300)), ("/call", ms(300)), ("/forever", ms(0)), ("/forever", ms(1))] {
-            let answer = shop.get(addr, target).within(budget).answer().await;
-            assert_eq!(answer.status, 504, "{target}");
-            let json = answer.json();
-            let mut keys: Vec<_> = json.as_object().expect("an object").keys().map(String::as_str).collect();
-            keys.sort_unstable();
-            assert_eq!(keys, ["status", "title", "type"], "{target}: {json:#}");
-            let everything = format!("{answer:?}");
-            for word in ["ledger", "insight", "pricing", "budget_ms", "elapsed", "stage", "127.0.0.1"] {
-                assert!(!everything.contains(word), "{target}: {word} in {everything}");
-            }
-        }
-    }
-
     async fn the_naive_way_of_a_timeout_layer_says_nothing(shop: Shop) {
         let app = Router::new().route("/", get(std::future::pending::<StatusCode>));
         let addr = shop.open_naively(under_a_timeout_layer(app, BUDGET)).await;
@@ -255,5 +257,17 @@ over_every_way_in! {
         let mut json = explains(&shop.get(addr, "/").within(ms(300)).answer().await).unwrap();
         json["ledger"]["unaccounted_ms"] = 0.into();
         explains_itself(&json).expect_err("300 ms are missing");
+    }
+
+    only_behind_a_sidecar:
+
+    /// Of a service that says nothing the sidecar knows what it did itself, and how long it waited.
+    async fn the_service_that_knows_of_no_deadline_took_too_long(shop: Shop) {
+        let naive = shop.open_naively(Router::new().route("/", get(std::future::pending::<StatusCode>))).await;
+        let addr = shop.sidecar(naive, Trust::Inside, None, |_| {}).await;
+        let json = explains(&shop.get(addr, "/").within(BUDGET).answer().await).unwrap();
+        assert_eq!((&json["stage"], &json["outcome"]), (&"wait".into(), &"unknown".into()), "{json:#}");
+        assert_eq!(json["bound"], "caller", "{json:#}");
+        assert!(json["budget_ms"].as_f64().is_some_and(|granted| granted <= 800.0 && granted > 400.0), "{json:#}");
     }
 }

@@ -170,6 +170,8 @@ over_every_way_in! {
         assert_eq!(shop.witness().ran_on(), 0);
     }
 
+    without_a_sidecar:
+
     async fn the_naive_way_of_a_spawned_task_is_counted_by_nobody(shop: Shop) {
         let work = Work::new();
         let app = under_a_timeout_layer(work.app(), ms(20_000));

@@ -4,6 +4,8 @@
 //! Over gRPC the handlers are the same, real tonic stands around them, and what HTTP says in a status and a document is
 //! looked for in trailers and status details. Tests in a module `plain_tonic` are about what only tonic does.
 //!
+//! Over each of them there is a second run with a sidecar before every service (`sidecar_http1`, …).
+//!
 //! A failure reads `i04_waiting_spends_the_budget::http2::a_queued_call_…`. Tests that begin with `the_naive_way_` run
 //! the same check against what one would write without us, and want it to fail there: so it is known that it can.
 //!
@@ -21,6 +23,7 @@ mod grpc;
 mod naive;
 mod out;
 mod shop;
+mod sidecar;
 mod witness;
 
 mod i01_every_request_has_a_deadline;

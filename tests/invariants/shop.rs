@@ -42,6 +42,7 @@ pub(crate) const fn ms(n: u64) -> Duration {
 #[derive(Clone)]
 pub(crate) struct Shop {
     way: Way,
+    behind_a_sidecar: bool,
     all: Arc<Inner>,
 }
 
@@ -60,12 +61,21 @@ struct Running {
 ///
 /// One blocking thread is enough, and makes waiting for it easy to have.
 pub(crate) fn run<F: Future<Output = ()>>(way: Way, test: impl FnOnce(Shop) -> F) {
+    run_in(|| Shop::new(way), test);
+}
+
+/// The same with a sidecar before each service that the shop opens.
+pub(crate) fn run_behind_a_sidecar<F: Future<Output = ()>>(way: Way, test: impl FnOnce(Shop) -> F) {
+    run_in(|| Shop { behind_a_sidecar: true, ..Shop::new(way) }, test);
+}
+
+fn run_in<F: Future<Output = ()>>(shop: impl FnOnce() -> Shop, test: impl FnOnce(Shop) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
     runtime.block_on(async {
         // Descriptors belong to the process: they can be compared only where that runs one test.
         let alone = std::env::var_os("NEXTEST").is_some();
         let before = if alone { Baseline::take() } else { Baseline::tasks_only() };
-        let shop = Shop::new(way);
+        let shop = shop();
         tokio::time::timeout(TOO_LONG, test(shop.clone())).await.expect("the test comes to its end");
         shop.close(&before).await;
     });
@@ -76,11 +86,16 @@ impl Shop {
     fn new(way: Way) -> Self {
         let all =
             Inner { witness: Arc::default(), services: Mutex::default(), leaves_work_behind: AtomicBool::new(false) };
-        Self { way, all: Arc::new(all) }
+        Self { way, behind_a_sidecar: false, all: Arc::new(all) }
     }
 
     pub(crate) fn way(&self) -> Way {
         self.way
+    }
+
+    /// Whether a sidecar stands before each service. What a service is told is then what is left there, rounded down.
+    pub(crate) fn is_behind_a_sidecar(&self) -> bool {
+        self.behind_a_sidecar
     }
 
     /// The same shop, for those of its services that speak something else.
@@ -120,12 +135,24 @@ impl Shop {
     }
 
     pub(crate) async fn open_to(&self, trust: Trust, clock: PolicyBuilder, app: Router) -> SocketAddr {
+        let limits = clock.clone().build().unwrap();
         let app = self.routes(app).layer(self.layer(clock));
-        self.open_layered(app, |serve| serve.trust(trust)).await
+        let addr = self.serve_layered(app, |serve| serve.trust(trust)).await;
+        if self.behind_a_sidecar { self.sidecar(addr, trust, Some(&limits), |_| {}).await } else { addr }
     }
 
-    /// Opens a service whose layers are its own affair, over its [`routes`](Self::routes).
+    /// Opens a service whose layers are its own affair, over its [`routes`](Self::routes). A sidecar before it gives everybody a
+    /// lot of time.
     pub(crate) async fn open_layered(
+        &self,
+        app: Router,
+        change: impl FnOnce(Serve<TcpListener, Router>) -> Serve<TcpListener, Router>,
+    ) -> SocketAddr {
+        let addr = self.serve_layered(app, change).await;
+        if self.behind_a_sidecar { self.sidecar(addr, Trust::Inside, None, |_| {}).await } else { addr }
+    }
+
+    async fn serve_layered(
         &self,
         app: Router,
         change: impl FnOnce(Serve<TcpListener, Router>) -> Serve<TcpListener, Router>,

@@ -1,6 +1,7 @@
 //! The ways in: what a request comes over, and how a caller leaves there.
 //!
-//! Another way in is one line in [`over_every_way_in`], a variant of [`Way`], and what the compiler asks for then.
+//! Another way in is one line in [`over_every_way_in`], a variant of [`Way`], and what the compiler asks for then. The sidecar is
+//! a hop in each of them (`sidecar`).
 //!
 //! Tests speak HTTP: of targets, statuses, problem documents. What that is over gRPC is said here and in `grpc`.
 
@@ -19,36 +20,44 @@ use tokio::time::Instant;
 
 use crate::grpc;
 
-/// Writes each test once, and runs it over every way in, in a module named after that.
+/// Writes each test once, and runs it over every way in, in a module named after that: straight to the services, and with
+/// a sidecar before each of them.
+///
+/// Behind `without_a_sidecar:` stands what runs straight only: naive ways, tests of clients alone, and those of documents and
+/// queues inside of a service, where the sidecar may have an end of its own a moment before. Behind `only_behind_a_sidecar:`
+/// stands what services that know nothing of deadlines can do with one.
 macro_rules! over_every_way_in {
-    ($($tests:tt)*) => {
-        each_once! { $($tests)* }
-        over_one! { http1 = Http1, $($tests)* }
-        over_one! { http2 = Http2, $($tests)* }
-        over_one! { grpc = Grpc, $($tests)* }
+    (
+        $($(#[$about:meta])* async fn $name:ident($shop:ident: Shop) $body:block)*
+        $(without_a_sidecar: $($(#[$alone:meta])* async fn $one:ident($its:ident: Shop) $does:block)*)?
+        $(only_behind_a_sidecar: $($(#[$behind:meta])* async fn $other:ident($there:ident: Shop) $is:block)*)?
+    ) => {
+        $($(#[$about])* async fn $name($shop: Shop) $body)*
+        $($($(#[$alone])* async fn $one($its: Shop) $does)*)?
+        $($($(#[$behind])* async fn $other($there: Shop) $is)*)?
+        over_one! { http1 = Http1, run, $($name)* $($($one)*)? }
+        over_one! { http2 = Http2, run, $($name)* $($($one)*)? }
+        over_one! { grpc = Grpc, run, $($name)* $($($one)*)? }
+        over_one! { sidecar_http1 = Http1, run_behind_a_sidecar, $($name)* $($($other)*)? }
+        over_one! { sidecar_http2 = Http2, run_behind_a_sidecar, $($name)* $($($other)*)? }
+        over_one! { sidecar_grpc = Grpc, run_behind_a_sidecar, $($name)* $($($other)*)? }
     };
 }
 
 /// The same for what only tonic does: the naive ways of gRPC.
 macro_rules! over_plain_tonic {
-    ($($tests:tt)*) => {
-        each_once! { $($tests)* }
-        over_one! { plain_tonic = Grpc, $($tests)* }
-    };
-}
-
-macro_rules! each_once {
     ($($(#[$about:meta])* async fn $name:ident($shop:ident: Shop) $body:block)*) => {
         $($(#[$about])* async fn $name($shop: Shop) $body)*
+        over_one! { plain_tonic = Grpc, run, $($name)* }
     };
 }
 
 macro_rules! over_one {
-    ($module:ident = $way:ident, $($(#[$about:meta])* async fn $name:ident($shop:ident: Shop) $body:block)*) => {
+    ($module:ident = $way:ident, $run:ident, $($name:ident)*) => {
         mod $module {
             $(#[test]
             fn $name() {
-                $crate::shop::run($crate::ways::Way::$way, super::$name);
+                $crate::shop::$run($crate::ways::Way::$way, super::$name);
             })*
         }
     };

@@ -45,6 +45,7 @@ const PLACES: &[(&str, Place)] = &[
     ("oneclock-tests", Place::Outside),
     ("oneclock-bench", Place::Outside),
     ("oneclock-interop", Place::Outside),
+    ("oneclock-peers", Place::Outside),
     ("xtask", Place::Outside),
 ];
 

@@ -121,7 +121,7 @@ impl<F: Future> Future for Guarded<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        if let Poll::Ready(output) = this.inner.poll(cx) {
+        if let Poll::Ready(output) = this.inner.as_mut().poll(cx) {
             return Poll::Ready(Ok(output));
         }
         let next = {
@@ -144,8 +144,13 @@ impl<F: Future> Future for Guarded<F> {
         if let Some(next) = next {
             this.end.set(next.map(EndOf::new));
         }
-        if let Some(end) = this.end.as_pin_mut() {
-            return end.poll(cx).map(Err);
+        if let Some(end) = this.end.as_mut().as_pin_mut() {
+            let ending = ready!(end.poll(cx));
+            // It may have come since the body was asked a moment ago: that has last words to say, trailers for example.
+            if let Poll::Ready(output) = this.inner.poll(cx) {
+                return Poll::Ready(Ok(output));
+            }
+            return Poll::Ready(Err(ending));
         }
         let Some(flush) = this.flush.as_pin_mut() else { return Poll::Pending };
         ready!(flush.poll(cx));
@@ -172,6 +177,23 @@ mod tests {
         let ending = stalled.await.expect_err("cut off");
         assert_eq!(ending.cause, Cause::Deadline);
         assert_eq!(clock::now().since(began).as_millis(), 300);
+    }
+
+    /// Else a stream whose last message comes at its deadline would be reset, in place of its trailers.
+    #[tokio::test(start_paused = true)]
+    async fn x3_an_end_that_comes_while_the_body_is_polled_leaves_it_its_last_words() {
+        let op = Operation::begin("answer", Duration::from_millis(300));
+        let mut polls = 0;
+        let racing = Exchange::guard_stream(std::future::poll_fn(move |_| {
+            polls += 1;
+            if polls > 1 {
+                return Poll::Ready("trailers");
+            }
+            Exchange::current().expect("under a guard").answering(&op);
+            op.call_off(); // right after it was asked for more, and had nothing
+            Poll::Pending
+        }));
+        assert_eq!(racing.await.expect("not cut off"), "trailers");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 // Calls the probe with @grpc/grpc-js.
 
+import { readFileSync } from "node:fs";
 import * as grpc from "@grpc/grpc-js";
 import { Result, infoOf, pairsToText, probe } from "./common.js";
 
@@ -8,11 +9,11 @@ const clients = new Map();
 const NAMES = Object.fromEntries(Object.entries(grpc.status).map(([name, number]) => [number, name]));
 
 /** Calls as the command says; returns what cancels it. */
-export function call({ n, method, target, ask, timeoutMs, metadata = [], send = {} }) {
+export function call({ n, method, target, tls, ask, timeoutMs, metadata = [], send = {} }) {
   const result = new Result(n);
   let call;
   try {
-    if (!clients.has(target)) clients.set(target, new Probe(target, grpc.credentials.createInsecure()));
+    if (!clients.has(target)) clients.set(target, new Probe(target, credentials(tls)));
     const client = clients.get(target);
     const fields = new grpc.Metadata();
     for (const [key, value] of metadata) fields.add(key, key.endsWith("-bin") ? Buffer.from(value, "base64") : value);
@@ -35,6 +36,10 @@ export function call({ n, method, target, ask, timeoutMs, metadata = [], send = 
     result.refuse(error);
   }
   return () => call?.cancel();
+}
+
+function credentials(tls) {
+  return tls ? grpc.credentials.createSsl(readFileSync(tls)) : grpc.credentials.createInsecure();
 }
 
 function upload(call, ask, { items = 0, everyMs = 0, open = false }) {

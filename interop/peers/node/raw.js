@@ -1,6 +1,7 @@
 // Calls and serves the probe with node:http2 alone: it sends the fields that it is told to, keeps no deadline and never
 // cancels, so it shows what the other side does by itself.
 
+import { readFileSync } from "node:fs";
 import http2 from "node:http2";
 import { Log, Result, probe, sleep } from "./common.js";
 
@@ -10,9 +11,9 @@ const NAMES =
   "FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED";
 
 /** Calls as the command says; ends when the answer does, or after `giveUpMs`. Returns what cancels it. */
-export function call({ n, method, target, ask, metadata = [], send = {}, giveUpMs }) {
+export function call({ n, method, target, tls, ask, metadata = [], send = {}, giveUpMs }) {
   const result = new Result(n);
-  const session = http2.connect(`http://${target}`);
+  const session = tls ? http2.connect(`https://${target}`, { ca: readFileSync(tls) }) : http2.connect(`http://${target}`);
   let pace;
   const done = (code, message, more) => {
     clearTimeout(patience);
@@ -29,8 +30,12 @@ export function call({ n, method, target, ask, metadata = [], send = {}, giveUpM
   const frame = () => stream.write(framed(probe[method].requestSerialize(ask)));
   frame();
   let left = send.items ?? 0;
-  if (left > 0) pace = setInterval(() => (left-- > 0 ? frame() : clearInterval(pace)), send.everyMs);
-  if (!send.open) stream.end();
+  const sent = () => {
+    clearInterval(pace);
+    if (!send.open) stream.end();
+  };
+  if (left > 0) pace = setInterval(() => (left-- > 0 ? frame() : sent()), send.everyMs);
+  else sent();
   let head = {};
   let trailers = null;
   let body = Buffer.alloc(0);

@@ -94,6 +94,13 @@ function clientStream(call, answer) {
 
 function bidi(call) {
   let line;
+  // The end of the messages can come while the last of them is worked on.
+  let working = false;
+  let ended = false;
+  const finish = () => {
+    line?.end("finished");
+    call.end();
+  };
   call.on("data", (ask) => {
     if (!line) {
       line = begin("Bidi", ask.id, call);
@@ -101,8 +108,10 @@ function bidi(call) {
     }
     line.entry.read += 1;
     call.pause();
+    working = true;
     sleep(ask.workMs, () => {
       if (call.cancelled || ask.stall) return;
+      working = false;
       if (ask.fail) {
         line.end("finished");
         call.emit("error", failure(ask, call));
@@ -110,12 +119,13 @@ function bidi(call) {
       }
       line.entry.items += 1;
       call.write(line.told(line.entry.items));
-      call.resume();
+      if (ended) finish();
+      else call.resume();
     });
   });
   call.on("error", () => line?.end("cancelled"));
   call.on("end", () => {
-    line?.end("finished");
-    call.end();
+    ended = true;
+    if (!working) finish();
   });
 }

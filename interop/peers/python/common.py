@@ -109,6 +109,7 @@ class Command:
         self.number = line["n"]
         self.method = line["method"]
         self.target = line["target"]
+        self.tls = line.get("tls")
         self.ask = json_format.ParseDict(line["ask"], probe_pb2.Ask())
         timeout = line.get("timeoutMs")
         self.timeout = None if timeout is None else timeout / 1000
@@ -121,6 +122,14 @@ class Command:
         self.open = send.get("open", False)
         self.streams_up = self.method in ("ClientStream", "Bidi")
         self.streams_down = self.method in ("ServerStream", "Bidi")
+
+
+def channel(library, command):
+    """A channel of grpc or grpc.aio to what the command names."""
+    if command.tls is None:
+        return library.insecure_channel(command.target)
+    with open(command.tls, "rb") as roots:
+        return library.secure_channel(command.target, grpc.ssl_channel_credentials(roots.read()))
 
 
 class Result:

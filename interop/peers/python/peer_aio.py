@@ -6,7 +6,7 @@ import threading
 import grpc
 
 import probe_pb2_grpc
-from common import OPTIONS, Command, Log, Result, echo, failure, lines, say
+from common import OPTIONS, Command, Log, Result, channel, echo, failure, lines, say
 
 log = Log()
 
@@ -87,7 +87,7 @@ async def run(command):
     result = Result(command.number)
     try:
         if command.target not in channels:
-            channels[command.target] = grpc.aio.insecure_channel(command.target)
+            channels[command.target] = channel(grpc.aio, command)
         stub = probe_pb2_grpc.ProbeStub(channels[command.target])
         request = messages(command) if command.streams_up else command.ask
         call = getattr(stub, command.method)(request, timeout=command.timeout, metadata=command.metadata)

@@ -6,7 +6,7 @@ from concurrent import futures
 import grpc
 
 import probe_pb2_grpc
-from common import OPTIONS, Command, Log, Result, echo, failure, lines, say
+from common import OPTIONS, Command, Log, Result, channel, echo, failure, lines, say
 
 log = Log()
 
@@ -107,7 +107,7 @@ def run(command):
     result = Result(command.number)
     try:
         if command.target not in channels:
-            channels[command.target] = grpc.insecure_channel(command.target)
+            channels[command.target] = channel(grpc, command)
         stub = probe_pb2_grpc.ProbeStub(channels[command.target])
         method = getattr(stub, command.method)
         call_over = threading.Event()

@@ -2,23 +2,27 @@
 
 use std::time::Duration;
 
-use super::{Asked, LIMIT_MS, LONG_MS, Ours, PATIENCE, at_limit, chain, fields, fresh};
+use super::{End, LIMIT_MS, LONG_MS, PATIENCE, Spot, at_limit, chain, fields, fresh, through};
 use crate::Error;
 use crate::finding::Finding;
 use crate::message::Ask;
 use crate::peer::{ANSWERS_WITHIN, Call, Outcome, Over, Peer, Send, Which};
-use crate::servers::Listening;
 
 /// Who calls whom.
 #[derive(Debug)]
 pub(crate) struct Scene<'a> {
     pub(super) peer: &'a Peer,
     pub(super) over: Option<Over>,
-    pub(super) ours: &'a Ours,
+    /// Its ceiling is above all that peers ask for.
+    pub(super) roomy: Spot<'a>,
+    /// Its ceiling is [`LIMIT`](super::LIMIT).
+    pub(super) tight: Spot<'a>,
     /// Shows what the peer really sends.
-    pub(super) plain: &'a Ours,
-    /// The peers that a chain can end at.
-    pub(super) ends: &'a [&'a Peer],
+    pub(super) plain: Spot<'a>,
+    /// The peers that a chain can end at; none where the service calls nobody.
+    pub(super) ends: &'a [End<'a>],
+    /// What else there is where a sidecar stands between.
+    pub(super) doors: Option<&'a through::Doors>,
 }
 
 /// What is checked.
@@ -40,6 +44,7 @@ pub(crate) enum Check {
     DetailsOfDeadline,
     Chain,
     ChainStops,
+    Through(through::Check),
 }
 
 const STREAMS: [&str; 3] = ["ServerStream", "ClientStream", "Bidi"];
@@ -95,6 +100,7 @@ impl Check {
             Self::DetailsOfDeadline => "details of a deadline",
             Self::Chain => "chain: what is left at its end",
             Self::ChainStops => "chain: its end stops",
+            Self::Through(check) => check.name(),
         }
     }
 }
@@ -118,11 +124,12 @@ impl Scene<'_> {
             Check::DetailsOfDeadline => self.details_of_deadline().await,
             Check::Chain => chain::reduced(self).await,
             Check::ChainStops => chain::stops(self).await,
+            Check::Through(check) => check.run(self).await,
         }
     }
 
     /// A call of this method that goes on until somebody ends it.
-    pub(super) fn endless(&self, method: &'static str, at: &Listening) -> Call {
+    pub(super) fn endless(&self, method: &'static str, at: &Spot<'_>) -> Call {
         let ask = match method {
             "Unary" => Ask { work_ms: LONG_MS, ..Ask::default() },
             "ServerStream" => Ask { items: LONG_MS / 50, every_ms: 50, ..Ask::default() },
@@ -137,9 +144,9 @@ impl Scene<'_> {
         Call { send, ..self.call(method, at, ask) }
     }
 
-    pub(super) fn call(&self, method: &'static str, at: &Listening, ask: Ask) -> Call {
+    pub(super) fn call(&self, method: &'static str, at: &Spot<'_>, ask: Ask) -> Call {
         let ask = Ask { id: fresh(self.peer.which, method), ..ask };
-        let target = at.address.to_string();
+        let target = at.address.clone();
         let give_up = PATIENCE + Duration::from_secs(1);
         Call {
             method,
@@ -163,7 +170,7 @@ impl Scene<'_> {
 
     async fn told(&self) -> Result<Finding, Error> {
         let ms = 5_000;
-        let call = self.within(ms, self.call("Unary", &self.ours.roomy, Ask::default()));
+        let call = self.within(ms, self.call("Unary", &self.roomy, Ask::default()));
         let told = self.peer.call(&call, ANSWERS_WITHIN).await?.told.ok_or("no answer")?;
         // A call begins before its head arrives, so less is left; some round what they send up by less than one.
         let holds = told.has_deadline && (1..=ms + 1).contains(&told.left_ms);
@@ -172,18 +179,18 @@ impl Scene<'_> {
     }
 
     async fn deadline(&self, method: &'static str) -> Result<Finding, Error> {
-        let call = self.within(LIMIT_MS, self.endless(method, &self.ours.roomy));
-        self.ends_at_limit(&call, &self.ours.roomy).await
+        let call = self.within(LIMIT_MS, self.endless(method, &self.roomy));
+        self.ends_at_limit(&call, &self.roomy).await
     }
 
     async fn own_limit(&self, method: &'static str) -> Result<Finding, Error> {
-        let call = self.within(LONG_MS, self.endless(method, &self.ours.tight));
-        self.ends_at_limit(&call, &self.ours.tight).await
+        let call = self.within(LONG_MS, self.endless(method, &self.tight));
+        self.ends_at_limit(&call, &self.tight).await
     }
 
-    async fn ends_at_limit(&self, call: &Call, at: &Listening) -> Result<Finding, Error> {
+    async fn ends_at_limit(&self, call: &Call, at: &Spot<'_>) -> Result<Finding, Error> {
         let outcome = self.peer.call(call, PATIENCE).await?;
-        let entry = Asked::Here(&at.probe.log).ended(&call.ask.id).await;
+        let entry = at.log.ended(&call.ask.id).await;
         let after = outcome.after_ms;
         let mut said = format!("{} after {after} of {LIMIT_MS} ms", outcome.code);
         let mut holds = outcome.code == "DEADLINE_EXCEEDED" && at_limit(after);
@@ -199,6 +206,9 @@ impl Scene<'_> {
             holds &= outcome.partial == 0 && outcome.message.starts_with("HTTP 200, trailers");
         }
         match entry {
+            Ok(entry) if entry.items > 0 => {
+                said += &format!("; handler {} after {} ms and {} items", entry.ended, entry.after_ms, entry.items);
+            }
             Ok(entry) => said += &format!("; handler {} after {} ms", entry.ended, entry.after_ms),
             Err(error) => {
                 holds = false;
@@ -209,8 +219,8 @@ impl Scene<'_> {
     }
 
     async fn cancel(&self, method: &'static str) -> Result<Finding, Error> {
-        let at = &self.ours.roomy;
-        let log = Asked::Here(&at.probe.log);
+        let at = &self.roomy;
+        let log = at.log;
         let call = self.within(LONG_MS, self.endless(method, at));
         let running = self.peer.begin(&call).await?;
         if let Err(error) = log.started(&call.ask.id).await {
@@ -229,8 +239,8 @@ impl Scene<'_> {
 
     /// A handler that reads the end of its messages where the peer left would act on half of them.
     async fn cut_upload(&self, method: &'static str) -> Result<Finding, Error> {
-        let at = &self.ours.roomy;
-        let log = Asked::Here(&at.probe.log);
+        let at = &self.roomy;
+        let log = at.log;
         let call = self.within(LONG_MS, self.endless(method, at));
         let running = self.peer.begin(&call).await?;
         log.once(&call.ask.id, "read", |entry| entry.read > 1).await?;
@@ -242,7 +252,7 @@ impl Scene<'_> {
     }
 
     async fn metadata(&self) -> Result<Finding, Error> {
-        let with = |ask| Call { metadata: fields::metadata(), ..self.call("Unary", &self.ours.roomy, ask) };
+        let with = |ask| Call { metadata: fields::metadata(), ..self.call("Unary", &self.roomy, ask) };
         let answered = self.peer.call(&with(Ask::default()), ANSWERS_WITHIN).await?;
         fields::intact(&answered.initial).map_err(|error| format!("with the head: {error}"))?;
         let failed = self.fail(with(Ask { fail: 9, ..Ask::default() })).await?;
@@ -251,7 +261,7 @@ impl Scene<'_> {
     }
 
     async fn details_of_handler(&self) -> Result<Finding, Error> {
-        let outcome = self.fail(self.call("Unary", &self.ours.roomy, Ask { fail: 9, ..Ask::default() })).await?;
+        let outcome = self.fail(self.call("Unary", &self.roomy, Ask { fail: 9, ..Ask::default() })).await?;
         let info = outcome.info.ok_or("no ErrorInfo")?;
         Ok(Finding::when(
             info.reason == "PROBE",
@@ -268,7 +278,7 @@ impl Scene<'_> {
     }
 
     async fn details_of_deadline(&self) -> Result<Finding, Error> {
-        let call = self.within(LONG_MS, self.endless("Unary", &self.ours.tight));
+        let call = self.within(LONG_MS, self.endless("Unary", &self.tight));
         let outcome = self.peer.call(&call, PATIENCE).await?;
         let info = outcome.info.ok_or_else(|| format!("{}: {}: no ErrorInfo", outcome.code, outcome.message))?;
         let holds = outcome.code == "DEADLINE_EXCEEDED" && info.domain == "oneclock" && !info.reason.is_empty();

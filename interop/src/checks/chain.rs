@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use super::calls_us::Scene;
-use super::{Asked, LIMIT_MS, LONG_MS, PATIENCE, fresh};
+use super::{End, LIMIT_MS, LONG_MS, PATIENCE, fresh};
 use crate::Error;
 use crate::finding::Finding;
 use crate::message::{Ask, Told};
-use crate::peer::{ANSWERS_WITHIN, Peer, Which};
+use crate::peer::{ANSWERS_WITHIN, Which};
 
 /// What the first peer gives, and what our handler spends of it first.
 const BUDGET_MS: u32 = 5_000;
@@ -17,13 +17,16 @@ const DEADLINE_EXCEEDED: u32 = 4;
 
 /// The same budget, reduced by what we spent, at every end.
 pub(super) async fn reduced(scene: &Scene<'_>) -> Result<Finding, Error> {
+    if scene.ends.is_empty() {
+        return Ok(Finding::not_possible("it calls nobody"));
+    }
     let mut said = Vec::new();
     let mut holds = true;
     for end in scene.ends {
         let next = Ask { id: fresh(end.which, "end"), ..Ask::default() };
         let ask =
             Ask { work_ms: SPENT_MS, next: end.address.clone(), next_ask: Some(Box::new(next)), ..Ask::default() };
-        let call = scene.within(BUDGET_MS, scene.call("Unary", &scene.ours.roomy, ask));
+        let call = scene.within(BUDGET_MS, scene.call("Unary", &scene.roomy, ask));
         let outcome = scene.peer.call(&call, ANSWERS_WITHIN).await?;
         let told = outcome.told.ok_or_else(|| format!("{}: {}", outcome.code, outcome.message))?;
         let (holds_here, said_here) = at_end(end, &told);
@@ -34,7 +37,7 @@ pub(super) async fn reduced(scene: &Scene<'_>) -> Result<Finding, Error> {
 }
 
 /// In milliseconds: what our handler was told, what was left when it called, what arrived at the end.
-fn at_end(end: &Peer, told: &Told) -> (bool, String) {
+fn at_end(end: &End<'_>, told: &Told) -> (bool, String) {
     let Some(last) = &told.next else {
         return (false, format!("{}: the call ended with code {}", end.which.name(), told.next_code));
     };
@@ -58,6 +61,12 @@ fn at_end(end: &Peer, told: &Told) -> (bool, String) {
     }
 }
 
+/// What a service was told that is left, by its library or by the field alone.
+pub(super) fn left(told: &Told) -> Option<Duration> {
+    let said_by_library = told.has_deadline.then(|| Duration::from_millis(told.left_ms.into()));
+    said_by_library.or_else(|| timeout_of(&told.grpc_timeout))
+}
+
 /// What `grpc-timeout` says, in the units that we write.
 fn timeout_of(field: &str) -> Option<Duration> {
     let (number, unit) = field.split_at_checked(field.len().checked_sub(1)?)?;
@@ -73,13 +82,15 @@ fn timeout_of(field: &str) -> Option<Duration> {
 
 /// When the first deadline is past, the last handler stops too.
 pub(super) async fn stops(scene: &Scene<'_>) -> Result<Finding, Error> {
-    let Some(end) = scene.ends.first() else { return Ok(Finding::not_possible("no peer to end at")) };
+    let Some(end) = scene.ends.first() else { return Ok(Finding::not_possible("it calls nobody")) };
     let next = Ask { id: fresh(end.which, "end"), work_ms: LONG_MS, ..Ask::default() };
     let id = next.id.clone();
     let ask = Ask { next: end.address.clone(), next_ask: Some(Box::new(next)), ..Ask::default() };
-    let call = scene.within(LIMIT_MS, scene.call("Unary", &scene.ours.roomy, ask));
+    // With sidecars between there are four hops, and each may open a connection first.
+    let limit = if scene.doors.is_some() { 3 * LIMIT_MS } else { LIMIT_MS };
+    let call = scene.within(limit, scene.call("Unary", &scene.roomy, ask));
     let outcome = scene.peer.call(&call, PATIENCE).await?;
-    let entry = Asked::There(&end.address).cancelled(&id).await?;
+    let entry = end.log.cancelled(&id).await?;
     let said = format!(
         "{} after {} ms; {}'s handler ended after {} ms",
         outcome.code,

@@ -3,12 +3,11 @@
 //! Decides what a peer can be made to send: a value counts as sent when our plain server found it in its request.
 
 use super::calls_us::Scene;
-use super::{LONG_MS, PATIENCE};
+use super::{LONG_MS, PATIENCE, Spot};
 use crate::Error;
 use crate::finding::Finding;
 use crate::message::Ask;
 use crate::peer::{ANSWERS_WITHIN, Call, Outcome};
-use crate::servers::Listening;
 
 /// What the contract's grammar has no room for.
 const MALFORMED_GRPC: &[&str] =
@@ -24,7 +23,12 @@ impl Scene<'_> {
     }
 
     /// A unary call with this value in the timeout's field, past the API for timeouts.
-    async fn with_field(&self, at: &Listening, values: &[&str], ask: Ask) -> Result<(String, Outcome), Error> {
+    pub(super) async fn with_field(
+        &self,
+        at: &Spot<'_>,
+        values: &[&str],
+        ask: Ask,
+    ) -> Result<(String, Outcome), Error> {
         let metadata = values.iter().map(|value| (self.field().to_owned(), (*value).to_owned())).collect();
         let call = Call { metadata, ..self.call("Unary", at, ask) };
         let outcome = self.peer.call(&call, PATIENCE).await?;
@@ -32,9 +36,9 @@ impl Scene<'_> {
     }
 
     /// Whether this value reaches a server as it is.
-    async fn can_send(&self, value: &str) -> Result<bool, Error> {
-        let (id, _) = self.with_field(&self.plain.roomy, &[value], Ask::default()).await?;
-        let entries = self.plain.roomy.probe.log.of(&id).entries;
+    pub(super) async fn can_send(&self, value: &str) -> Result<bool, Error> {
+        let (id, _) = self.with_field(&self.plain, &[value], Ask::default()).await?;
+        let entries = self.plain.log.entries(&id).await?;
         Ok(entries.iter().any(|entry| entry.grpc_timeout == value || entry.connect_timeout_ms == value))
     }
 }
@@ -43,17 +47,16 @@ impl Scene<'_> {
 pub(super) async fn expired(scene: &Scene<'_>) -> Result<Finding, Error> {
     let (some, none) = if scene.over.is_some() { ("9000", "0") } else { ("9S", "0m") };
     if !scene.can_send(some).await? {
-        let call = scene.call("Unary", &scene.ours.roomy, Ask::default());
+        let call = scene.call("Unary", &scene.roomy, Ask::default());
         let outcome = scene.peer.call(&Call { timeout_ms: Some(0), ..call.clone() }, ANSWERS_WITHIN).await?;
-        let arrived = !scene.ours.roomy.probe.log.of(&call.ask.id).entries.is_empty();
+        let arrived = !scene.roomy.log.entries(&call.ask.id).await?.is_empty();
         if arrived || outcome.code != "DEADLINE_EXCEEDED" {
             return Ok(Finding::when(false, format!("timeout 0: {}, and the handler ran: {arrived}", outcome.code)));
         }
         return Ok(Finding::not_possible("it ends such a call itself, DEADLINE_EXCEEDED, and sends no field of ours"));
     }
-    let (id, outcome) =
-        scene.with_field(&scene.ours.roomy, &[none], Ask { work_ms: LONG_MS, ..Ask::default() }).await?;
-    let ran = !scene.ours.roomy.probe.log.of(&id).entries.is_empty();
+    let (id, outcome) = scene.with_field(&scene.roomy, &[none], Ask { work_ms: LONG_MS, ..Ask::default() }).await?;
+    let ran = !scene.roomy.log.entries(&id).await?.is_empty();
     let said = format!("`{none}`: {} after {} ms, handler {}", outcome.code, outcome.after_ms, ran_or_not(ran));
     Ok(Finding::when(outcome.code == "DEADLINE_EXCEEDED" && !ran, said))
 }
@@ -69,8 +72,8 @@ pub(super) async fn malformed(scene: &Scene<'_>) -> Result<Finding, Error> {
             continue;
         }
         sent.push(*value);
-        let (id, outcome) = scene.with_field(&scene.ours.roomy, &[value], Ask::default()).await?;
-        let ran = !scene.ours.roomy.probe.log.of(&id).entries.is_empty();
+        let (id, outcome) = scene.with_field(&scene.roomy, &[value], Ask::default()).await?;
+        let ran = !scene.roomy.log.entries(&id).await?.is_empty();
         if outcome.code != want || ran {
             wrong.push(format!("`{value}`: {}, handler {}", outcome.code, ran_or_not(ran)));
         }
@@ -89,7 +92,7 @@ pub(super) async fn malformed(scene: &Scene<'_>) -> Result<Finding, Error> {
 /// Five seconds and a tenth of one: the smaller counts.
 pub(super) async fn twice(scene: &Scene<'_>) -> Result<Finding, Error> {
     let ask = Ask { work_ms: LONG_MS, ..Ask::default() };
-    let (_, outcome) = scene.with_field(&scene.ours.roomy, &["5S", "300m"], ask).await?;
+    let (_, outcome) = scene.with_field(&scene.roomy, &["5S", "300m"], ask).await?;
     let holds = outcome.code == "DEADLINE_EXCEEDED" && outcome.after_ms < 3_000;
     Ok(Finding::when(holds, format!("`5S` and `300m`: {} after {} ms", outcome.code, outcome.after_ms)))
 }

@@ -3,6 +3,7 @@
 mod calls_us;
 mod chain;
 mod fields;
+pub(crate) mod through;
 mod we_call;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +38,21 @@ struct Ours {
     tight: Listening,
 }
 
+/// Where a peer calls, and who tells afterwards what was done to the call.
+#[derive(Clone, Debug)]
+pub(crate) struct Spot<'a> {
+    pub(crate) address: String,
+    log: Asked<'a>,
+}
+
+/// What a chain ends at: where it is called, and where it is asked afterwards.
+#[derive(Clone, Debug)]
+pub(crate) struct End<'a> {
+    pub(crate) which: Which,
+    pub(crate) address: String,
+    log: Asked<'a>,
+}
+
 /// All places.
 #[derive(Debug)]
 pub(crate) struct Stage {
@@ -59,6 +75,30 @@ impl Stage {
     }
 }
 
+impl<'a> Spot<'a> {
+    /// A probe of ours.
+    pub(crate) fn of(here: &'a Listening) -> Self {
+        Self { address: here.address.to_string(), log: Asked::Here(&here.probe.log) }
+    }
+
+    /// A peer.
+    pub(crate) fn of_peer(peer: &'a Peer) -> Self {
+        Self { address: peer.address.clone(), log: Asked::There(&peer.address) }
+    }
+
+    /// The same behind something that is called in its place.
+    pub(crate) fn behind(&self, address: impl ToString) -> Self {
+        Self { address: address.to_string(), log: self.log }
+    }
+}
+
+impl<'a> End<'a> {
+    /// A peer, called at this address.
+    pub(crate) fn of(peer: &'a Peer, address: impl ToString) -> Self {
+        Self { which: peer.which, address: address.to_string(), log: Asked::There(&peer.address) }
+    }
+}
+
 /// The peer calls us.
 pub(crate) async fn calls_us(stage: &Stage, peer: &Peer, over: Option<Over>, ends: &[&Peer]) -> Result<Group, Error> {
     let (ours, plain): (&[Place], Place) = if over.is_some() {
@@ -67,10 +107,21 @@ pub(crate) async fn calls_us(stage: &Stage, peer: &Peer, over: Option<Over>, end
         (&[Place::Serve, Place::Tonic], Place::Plain)
     };
     let plain_ours = stage.at(plain)?;
-    let scenes = ours
-        .iter()
-        .chain([&plain])
-        .map(|place| Ok::<_, Error>(calls_us::Scene { peer, over, ours: stage.at(*place)?, plain: plain_ours, ends }));
+    let plain_ours = Spot::of(&plain_ours.roomy);
+    let ends: Vec<_> = ends.iter().map(|peer| End::of(peer, &peer.address)).collect();
+    let scenes = ours.iter().chain([&plain]).map(|place| {
+        let here = stage.at(*place)?;
+        let (roomy, tight) = (Spot::of(&here.roomy), Spot::of(&here.tight));
+        Ok::<_, Error>(calls_us::Scene {
+            peer,
+            over,
+            roomy,
+            tight,
+            plain: plain_ours.clone(),
+            ends: &ends,
+            doors: None,
+        })
+    });
     let scenes = scenes.collect::<Result<Vec<_>, _>>()?;
     let checks = calls_us::checks(peer.which);
     let columns = join_all(scenes.iter().map(|scene| async {

@@ -23,7 +23,7 @@ const COUNTS_WITHIN: Duration = Duration::from_secs(10);
 /// How long it may take to listen.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
-/// `$1` is Envoy, `$2` the folder of its files.
+/// `$1` is the process, `$2` the folder of its files.
 const GUARDIAN: &str = r#"trap : INT TERM HUP; read -r _; kill -s KILL "$1" 2>/dev/null; rm -rf "$2""#;
 
 /// Envoy's program.
@@ -188,16 +188,17 @@ fn with_ports(text: &str, services: &[(u16, SocketAddr)]) -> Result<String, Stri
     Ok(out)
 }
 
-fn folder(name: &str) -> Result<PathBuf, String> {
-    let folder = std::env::temp_dir().join(format!("oneclock-envoy-{}-{name}", std::process::id()));
+/// A folder of this name, for one run.
+pub(crate) fn folder(name: &str) -> Result<PathBuf, String> {
+    let folder = std::env::temp_dir().join(format!("oneclock-interop-{}-{name}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     Ok(folder)
 }
 
-/// Stops `envoy` once the pipe to it closes.
-fn guard(envoy: &Child, folder: &Path) -> Result<Child, String> {
-    let envoy = envoy.id().ok_or("Envoy ended at once")?.to_string();
+/// Stops `process` and removes `folder`, once the pipe from here closes.
+pub(crate) fn guard(process: &Child, folder: &Path) -> Result<Child, String> {
+    let process = process.id().ok_or("it ended at once")?.to_string();
     let mut guardian = Command::new("sh");
-    guardian.args(["-c", GUARDIAN, "guardian", &envoy]).arg(folder).stdin(Stdio::piped());
-    guardian.spawn().map_err(|error| format!("`sh`, which stops Envoy at the end, could not be run: {error}"))
+    guardian.args(["-c", GUARDIAN, "guardian", &process]).arg(folder).stdin(Stdio::piped());
+    guardian.spawn().map_err(|error| format!("`sh`, which stops it at the end, could not be run: {error}"))
 }

@@ -14,19 +14,20 @@ use super::proxy::{Envoy, Program};
 use super::resets::Resets;
 use super::service::{Arrival, Service};
 
-const DEFAULT: &str = include_str!("../../envoy/default.yaml");
+/// As it comes.
+pub(crate) const DEFAULT: &str = include_str!("../../envoy/default.yaml");
 const VARIANTS: &str = include_str!("../../envoy/variants.yaml");
 /// The settings that keep the contract.
-pub(super) const CONTRACT: &str = include_str!("../../envoy/contract.yaml");
+pub(crate) const CONTRACT: &str = include_str!("../../envoy/contract.yaml");
 
 /// Ports in those files, and whose they are.
-const SERVICE: u16 = 18080;
+pub(crate) const SERVICE: u16 = 18080;
 const NAIVE: u16 = 18081;
 const RESETS: u16 = 18082;
 const DEAF: u16 = 18083;
 const DIES: u16 = 18084;
 const DEAD: u16 = 18089;
-const UPSTREAM: u16 = 18090;
+pub(crate) const UPSTREAM: u16 = 18090;
 
 /// Everything, until it is dropped.
 pub(crate) struct World {

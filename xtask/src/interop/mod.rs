@@ -44,6 +44,12 @@ pub(crate) const PARTS: &[Part] = &[
         run: envoy,
         takes_arguments: true,
     },
+    Part {
+        name: "proxy",
+        about: "those libraries through the sidecar, and two in a row: sidecars, and a real Envoy before and behind one",
+        run: proxy,
+        takes_arguments: true,
+    },
 ];
 
 /// What the command line asks for.
@@ -69,7 +75,7 @@ impl<'a> Plan<'a> {
         let mut parts = parts.collect::<Result<Vec<_>, _>>()?;
         let rest = rest.get(1..).unwrap_or_default();
         if !rest.is_empty() && !matches!(&parts[..], [part] if part.takes_arguments) {
-            return Err("interop: arguments after `--` go to one part, grpc or envoy: name it".to_owned());
+            return Err("interop: arguments after `--` go to one part, grpc, envoy or proxy: name it".to_owned());
         }
         if parts.is_empty() {
             parts = PARTS.iter().collect();
@@ -112,6 +118,14 @@ fn envoy(root: &Path, arguments: &[String]) -> Result<(), String> {
     program(root, "envoy", arguments)
 }
 
+fn proxy(root: &Path, arguments: &[String]) -> Result<(), String> {
+    install::peers(root)?;
+    let mut build = run::cargo(root);
+    build.args(["build", "--package", "oneclock-cli"]);
+    run::run(build)?;
+    program(root, "proxy", arguments)
+}
+
 /// `oneclock-interop PART`.
 fn program(root: &Path, part: &str, arguments: &[String]) -> Result<(), String> {
     let mut command = run::cargo(root);
@@ -146,7 +160,7 @@ mod tests {
 
     #[test]
     fn without_a_name_all_parts_run() {
-        assert_eq!(read(&[]), Ok((vec!["grpc", "clients", "browser", "envoy"], 0)));
+        assert_eq!(read(&[]), Ok((vec!["grpc", "clients", "browser", "envoy", "proxy"], 0)));
         assert_eq!(read(&["envoy", "grpc"]), Ok((vec!["envoy", "grpc"], 0)));
     }
 
@@ -156,7 +170,7 @@ mod tests {
         for wrong in [&["--", "--json"][..], &["grpc", "envoy", "--", "--json"], &["clients", "--", "-v"]] {
             assert!(read(wrong).is_err_and(|error| error.contains("one part")), "{wrong:?}");
         }
-        assert!(read(&["grcp"]).is_err_and(|error| error.contains("grpc, clients, browser, envoy")));
+        assert!(read(&["grcp"]).is_err_and(|error| error.contains("grpc, clients, browser, envoy, proxy")));
         assert!(read(&["grpc", "--json"]).is_err_and(|error| error.contains("after `--`")));
     }
 }

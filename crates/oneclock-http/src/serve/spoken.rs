@@ -145,3 +145,51 @@ where
         http
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::Full;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::serve::serve;
+
+    /// What comes back for bytes that are sent one by one.
+    async fn said_to(bytes: &[u8], until: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+        let address = listener.local_addr().expect("an address");
+        let service = tower::service_fn(async |_: Request<Incoming>| {
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+        });
+        let server = tokio::spawn(serve(listener, service).into_future());
+        let mut socket = TcpStream::connect(address).await.expect("a connection");
+        socket.set_nodelay(true).expect("a socket");
+        for byte in bytes {
+            socket.write_all(&[*byte]).await.expect("it reads");
+            tokio::task::yield_now().await;
+        }
+        let mut said = Vec::new();
+        while !until(&said) {
+            assert!(socket.read_buf(&mut said).await.expect("it answers") > 0, "closed after {said:?}");
+        }
+        server.abort();
+        said
+    }
+
+    #[tokio::test]
+    async fn what_is_spoken_is_seen_however_it_is_cut() {
+        // Both begin like the preface.
+        for method in ["POST", "PRI"] {
+            let head = format!("{method} / HTTP/1.1\r\nhost: shop\r\ncontent-length: 0\r\n\r\n");
+            let said = said_to(head.as_bytes(), |said| said.ends_with(b"\r\n\r\n")).await;
+            assert!(said.starts_with(b"HTTP/1.1 200"), "{method}: {}", String::from_utf8_lossy(&said));
+        }
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0]; // a frame of nothing
+        let preface = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &settings].concat();
+        let said = said_to(&preface, |said| said.len() >= 9).await;
+        assert_eq!(said.get(3), Some(&4), "its own settings come first: {said:?}");
+    }
+}
