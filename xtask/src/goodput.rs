@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::run;
 
 /// From the root of the repository.
-const FOLDER: &str = "target/goodput";
+pub(crate) const FOLDER: &str = "target/goodput";
 const REQUIREMENTS: &str = "bench/goodput/requirements.txt";
 /// These show something without running a peer.
 const NEEDS_NONE: &[&str] = &["--list", "--help", "-h"];
@@ -25,7 +25,8 @@ pub(crate) fn goodput(root: &Path, arguments: &[String]) -> Result<(), String> {
     run::run(command)
 }
 
-fn peers(root: &Path) -> Result<(), String> {
+/// Envoy and grpcio, in [`FOLDER`].
+pub(crate) fn peers(root: &Path) -> Result<(), String> {
     let (folder, requirements) = (root.join(FOLDER), root.join(REQUIREMENTS));
     let wanted = fs::read_to_string(&requirements).map_err(|error| format!("{REQUIREMENTS}: {error}"))?;
     let stamp = folder.join("python.stamp");

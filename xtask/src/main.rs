@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use crate::servers::{Servers, Use};
 
+mod bench_proxy;
 mod corpus;
 mod fuzz;
 mod goodput;
@@ -13,6 +14,7 @@ mod interop;
 mod itself;
 mod layers;
 mod msrv;
+mod peers;
 mod picture;
 mod private;
 mod ran;
@@ -32,11 +34,14 @@ usage: cargo xtask COMMAND
   fuzz [--seconds N] [TARGET...]      every fuzz target, or these, for N seconds each (60)
   bench [ARG...]                      instruction and allocation counts beside peers (needs valgrind)
   bench goodput [ARG...]              what overload controls let through, beside Envoy, tower, tonic, grpcio (half an hour)
-  interop [PART...] [-- ARG...]       with peers that nobody here wrote: gRPC, Connect, a browser, Envoy
+  bench proxy [ARG...]                what the sidecar costs, beside bare hyper, Envoy, HAProxy, nginx (7 minutes)
+  interop [PART...] [-- ARG...]       with peers that nobody here wrote: gRPC, Connect, a browser, Envoy, the sidecar
+  peers behaviour [ARG...]            what the sidecar does with time, beside Envoy, HAProxy, nginx; writes docs/peers.md
   picture                             the README's picture and table of the demo, from its real output
   corpus DIR                      every file of traces in copies of public repositories through `explain`; sums must hold
   scenarios [NAME...]                 the demo's scenarios under a real Prometheus: figures, and which alerts fire
   soak [--requests N] [--seed S]      many requests with random cancellations; nothing may be left over
+  soak proxy [ARG...]                 the same through the sidecar, with resets and reloads, for ten minutes
   help                                this text
 
 steps of test, in their order:
@@ -50,7 +55,7 @@ fn main() -> ExitCode {
     };
     let root = root();
     let result = match command {
-        // `bench --help` and `soak --help` belong to those programs.
+        // `bench --help`, `peers --help` and `soak --help` belong to those programs.
         "test" | "layers" | "fuzz" | "servers" | "interop" | "corpus" | "scenarios"
             if before_command(rest).iter().any(|argument| argument == "--help") =>
         {
@@ -69,10 +74,11 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::Plan::read(rest).and_then(|plan| fuzz::fuzz(&root, &plan)),
         "interop" => interop::Plan::read(rest).and_then(|plan| interop::interop(&root, &plan)),
         "bench" => bench(&root, rest),
+        "peers" => peers::peers(&root, rest),
         "picture" => nothing(command, rest).and_then(|()| picture::draw(&root)),
         "corpus" => folder(rest).and_then(|folder| corpus::explain_all(&root, folder)),
         "scenarios" => scenarios::scenarios(&root, rest),
-        "soak" => delegate(&root, &["--release", "--package", "oneclock-tests", "--bin", "soak"], rest),
+        "soak" => soak(&root, rest),
         other => Err(format!("no command `{other}`; `cargo xtask help` lists them")),
     };
     match result {
@@ -152,8 +158,10 @@ fn servers(root: &Path, arguments: &[String]) -> Result<(), String> {
 }
 
 fn bench(root: &Path, arguments: &[String]) -> Result<(), String> {
-    if let Some(("goodput", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        return goodput::goodput(root, rest);
+    match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        Some(("goodput", rest)) => return goodput::goodput(root, rest),
+        Some(("proxy", rest)) => return bench_proxy::bench(root, rest),
+        _ => {}
     }
     let mut valgrind = run::program(root, "valgrind".as_ref());
     valgrind.arg("--version");
@@ -161,6 +169,16 @@ fn bench(root: &Path, arguments: &[String]) -> Result<(), String> {
         return Err("bench: valgrind is missing, and it counts the instructions: apt-get install valgrind".to_owned());
     }
     delegate(root, &["--profile", "counts", "--package", "oneclock-bench"], arguments)
+}
+
+fn soak(root: &Path, arguments: &[String]) -> Result<(), String> {
+    let Some(("proxy", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) else {
+        return delegate(root, &["--release", "--package", "oneclock-tests", "--bin", "soak"], arguments);
+    };
+    let mut oneclock = run::cargo(root);
+    oneclock.args(["build", "--release", "--package", "oneclock-cli"]);
+    run::run(oneclock)?;
+    delegate(root, &["--release", "--package", "oneclock-tests", "--bin", "soak-proxy"], rest)
 }
 
 /// Builds one of our own programs and runs it with these arguments.

@@ -7,15 +7,13 @@
 //! load.rs   caller.rs    pool.rs        the callers, open loop, and their connections
 //! origin.rs tier.rs      meter.rs       the servers, in a process of their own, and what they did
 //! systems/                              each overload control
-//! run.rs    cpu.rs                      one cell after another
+//! run.rs                                one cell after another
 //! figures.rs targets.rs  report.rs  chart.rs   what a run says, what it must say, how it is shown
 //! ```
 
 mod caller;
 mod cells;
 mod chart;
-mod clock;
-mod cpu;
 mod figures;
 mod load;
 mod meter;
@@ -30,15 +28,14 @@ mod tag;
 mod targets;
 mod tier;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use oneclock_bench::{Failed, clock, cpu, record};
 
 use cells::Cell;
 use report::Report;
-
-type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// How much useful work different overload controls let through.
 #[derive(Debug, Parser)]
@@ -128,18 +125,9 @@ async fn bench(options: &Options) -> Result<ExitCode, Failed> {
 
 /// The table under its date and machine, and the charts.
 fn write(report: &Report) -> Result<(), Failed> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
-    let mut machine = cpu::machine().to_lowercase().replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
-    while machine.contains("--") {
-        machine = machine.replace("--", "-");
-    }
-    let date = std::process::Command::new("date").arg("+%Y-%m-%d").output()?;
-    let date = String::from_utf8_lossy(&date.stdout).trim().to_owned();
-    let text = root.join("bench/runs").join(format!("{date}-goodput-{machine}.txt"));
-    std::fs::write(&text, report.to_string())?;
-    eprintln!("{}", text.display());
+    eprintln!("{}", record::keep("goodput", &report.to_string())?.display());
     for (name, picture) in chart::all(report) {
-        let path = root.join("docs").join(format!("goodput-{name}.svg"));
+        let path = record::root().join("docs").join(format!("goodput-{name}.svg"));
         std::fs::write(&path, picture)?;
         eprintln!("{}", path.display());
     }

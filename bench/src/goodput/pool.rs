@@ -8,9 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::TcpStream;
+use oneclock_bench::line::{self, Http1, Http2};
 
 use crate::Failed;
 
@@ -30,8 +28,8 @@ pub(crate) enum Speaks {
 pub(crate) struct Pool {
     to: SocketAddr,
     speaks: Speaks,
-    idle: Mutex<Vec<http1::SendRequest<Full<Bytes>>>>,
-    shared: tokio::sync::Mutex<Vec<http2::SendRequest<Full<Bytes>>>>,
+    idle: Mutex<Vec<Http1>>,
+    shared: tokio::sync::Mutex<Vec<Http2>>,
     turn: AtomicUsize,
 }
 
@@ -66,7 +64,7 @@ impl Pool {
             let fresh = kept.is_none();
             let mut connection = match kept {
                 Some(kept) => kept,
-                None => self.connect().await?,
+                None => line::http1(self.to).await?,
             };
             if connection.ready().await.is_err() {
                 if fresh {
@@ -90,14 +88,6 @@ impl Pool {
         }
     }
 
-    async fn connect(&self) -> Result<http1::SendRequest<Full<Bytes>>, Failed> {
-        let stream = TcpStream::connect(self.to).await?;
-        stream.set_nodelay(true)?;
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
-        Ok(sender)
-    }
-
     async fn grpc(&self, fields: &HeaderMap) -> Result<Answer, Failed> {
         let mut connection = self.line().await?;
         let mut request = Request::builder()
@@ -115,17 +105,14 @@ impl Pool {
     }
 
     /// One of the shared connections, in turn.
-    async fn line(&self) -> Result<http2::SendRequest<Full<Bytes>>, Failed> {
+    async fn line(&self) -> Result<Http2, Failed> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut shared = self.shared.lock().await;
         shared.retain(|line| !line.is_closed());
         if shared.len() < GRPC_CONNECTIONS {
-            let stream = TcpStream::connect(self.to).await?;
-            stream.set_nodelay(true)?;
-            let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
-            tokio::spawn(connection);
-            shared.push(sender.clone());
-            return Ok(sender);
+            let fresh = line::http2(self.to).await?;
+            shared.push(fresh.clone());
+            return Ok(fresh);
         }
         shared.get(turn % GRPC_CONNECTIONS).cloned().ok_or_else(|| "no connection".into())
     }

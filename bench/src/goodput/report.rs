@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use oneclock_bench::spread::Spread;
 use serde_json::{Value, json};
 
 use crate::cells::Cell;
@@ -22,12 +23,6 @@ pub(crate) struct Row {
     pub(crate) runs: Vec<Figures>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) worst: f64,
-}
-
 /// Everything of one invocation.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
@@ -42,11 +37,7 @@ pub(crate) struct Report {
 impl Row {
     /// The median over the runs, and the worst: the largest if `more_is_worse`.
     pub(crate) fn spread(&self, is: impl Fn(&Figures) -> f64, more_is_worse: bool) -> Spread {
-        let mut all: Vec<f64> = self.runs.iter().map(is).collect();
-        all.sort_by(f64::total_cmp);
-        let worst = if more_is_worse { all.last() } else { all.first() };
-        let (median, worst) = (all.get(all.len() / 2).copied(), worst.copied());
-        Spread { median: median.unwrap_or_default(), worst: worst.unwrap_or_default() }
+        Spread::of(self.runs.iter().map(is), more_is_worse)
     }
 
     fn goodput(&self) -> f64 {
@@ -58,13 +49,13 @@ impl Row {
         let steps = (0..first.goodput.len()).map(|step| {
             let ratio = self.spread(|run| run.goodput.get(step).map_or(0.0, |goodput| goodput.ratio), false);
             let limit = self.spread(|run| run.goodput.get(step).map_or(0.0, |goodput| goodput.limit), false);
-            format!("{} of {:.2}", shown(ratio, 2), limit.median)
+            format!("{} of {:.2}", ratio.shown(2), limit.median)
         });
         let percent = |spread: Spread, digits| {
-            shown(Spread { median: spread.median * 100.0, worst: spread.worst * 100.0 }, digits)
+            Spread { median: spread.median * 100.0, worst: spread.worst * 100.0 }.shown(digits)
         };
         let recovery = self.spread(|run| run.recovery.unwrap_or(f64::INFINITY), true);
-        let recovery = shown(recovery, 0);
+        let recovery = recovery.shown(0);
         let asked = self.spread(|run| run.asked.iter().copied().fold(0.0, f64::max), true);
         let quantiles = |is: fn(&Figures) -> (f64, f64), digits: usize| {
             let (p50, p99) = (self.spread(|run| is(run).0, true).median, self.spread(|run| is(run).1, true).median);
@@ -76,7 +67,7 @@ impl Row {
             steps.collect::<Vec<_>>().join(", "),
             percent(self.spread(|run| run.base, false), 1),
             percent(self.spread(|run| run.wasted, true), 1),
-            shown(asked, 2),
+            asked.shown(2),
             recovery,
             quantiles(|run| (run.ok_ms.p50, run.ok_ms.p99), 0),
             quantiles(|run| (run.refused_ms.p50, run.refused_ms.p99), 1),
@@ -104,18 +95,8 @@ impl Row {
         };
         let work = self.spread(|run| run.goodput.last().map_or(0.0, |goodput| goodput.work), false);
         let all: Vec<String> = (0..classes.len()).map(class).collect();
-        Some(format!("  {:<16} in work {}; in time: {}", "", shown(work, 2), all.join(", ")))
+        Some(format!("  {:<16} in work {}; in time: {}", "", work.shown(2), all.join(", ")))
     }
-}
-
-fn shown(spread: Spread, digits: usize) -> String {
-    let one = |value: f64| match value {
-        _ if value.is_nan() => "-".to_owned(),
-        f64::INFINITY => "never".to_owned(),
-        _ => format!("{value:.digits$}"),
-    };
-    let (median, worst) = (one(spread.median), one(spread.worst));
-    if median == worst { median } else { format!("{median} ({worst})") }
 }
 
 impl Report {
@@ -195,17 +176,5 @@ impl fmt::Display for Report {
             writeln!(f, "missed: {missed}")?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_worst_stands_behind_the_median() {
-        assert_eq!(shown(Spread { median: 0.951, worst: 0.913 }, 2), "0.95 (0.91)");
-        assert_eq!(shown(Spread { median: 0.0, worst: f64::INFINITY }, 0), "0 (never)");
-        assert_eq!(shown(Spread { median: 1.0, worst: 1.0 }, 1), "1.0");
     }
 }

@@ -4,11 +4,12 @@
 //! `@timeout@` (the longest budget) the rest. The files stand in bench/goodput/envoy and are read when a cell begins.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::process::{Child, Command};
+use oneclock_bench::guarded::Guarded;
+use tokio::process::Command;
 use tokio::time::sleep;
 
 use crate::pool::{Pool, Speaks};
@@ -17,8 +18,6 @@ use crate::{Failed, clock};
 
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 const COMMON: &str = include_str!("../../../goodput/envoy/common.yaml");
-/// Stops Envoy (`$1`) once the pipe from here closes, even if this process was killed, and removes its file (`$2`).
-const GUARDIAN: &str = r#"trap : INT TERM HUP; read -r _; kill -s KILL "$1" 2>/dev/null; rm -f "$2""#;
 
 /// The addresses at which Envoy will listen, known before it runs, so that tiers can call each other through it.
 #[derive(Debug)]
@@ -28,8 +27,7 @@ pub(crate) struct Doors(Vec<SocketAddr>);
 #[derive(Debug)]
 pub(crate) struct Envoy {
     pub(crate) pid: u32,
-    _child: Child,
-    _guardian: Child,
+    _program: Guarded,
 }
 
 impl Doors {
@@ -63,29 +61,19 @@ impl Envoy {
         text = text.replace("@timeout@", &format!("{}s", scenario.longest().as_secs_f64()));
         let config = std::env::temp_dir().join(format!("goodput-{}-{}.yaml", std::process::id(), admin.port()));
         std::fs::write(&config, text)?;
-        let program: PathBuf = tools.join("envoy");
-        let mut child = Command::new(&program)
-            .arg("--config-path")
-            .arg(&config)
-            .args(["--concurrency", "1", "--log-level", "error", "--use-dynamic-base-id"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|error| format!("{}: {error}", program.display()))?;
-        let pid = child.id().ok_or("Envoy ended at once")?;
-        let mut guardian = Command::new("sh");
-        guardian.args(["-c", GUARDIAN, "guardian", &pid.to_string()]).arg(&config).stdin(Stdio::piped());
-        let guardian = guardian.spawn()?;
+        let mut command = Command::new(tools.join("envoy"));
+        command.arg("--config-path").arg(&config).stdout(Stdio::null());
+        command.args(["--concurrency", "1", "--log-level", "error", "--use-dynamic-base-id"]);
+        let mut program = Guarded::start(command, &config)?;
         let began = clock::now();
         let asked = Pool::new(admin, Speaks::Http);
         loop {
-            if let Some(status) = child.try_wait()? {
+            if let Some(status) = program.ended()? {
                 return Err(format!("Envoy ended at once: {status}").into());
             }
             let answer = asked.ask("/ready", &http::HeaderMap::new()).await;
             if answer.is_ok_and(|answer| answer.status == http::StatusCode::OK) {
-                return Ok(Self { pid, _child: child, _guardian: guardian });
+                return Ok(Self { pid: program.pid, _program: program });
             }
             if clock::now() - began > STARTS_WITHIN {
                 return Err(format!("Envoy was not ready within {STARTS_WITHIN:?}").into());

@@ -6,16 +6,16 @@ use tokio::time::Instant;
 
 /// Now, for spans within one process.
 #[expect(clippy::disallowed_methods, reason = "the bench measures from outside what others decide by their clocks")]
-pub(crate) fn now() -> Instant {
+pub fn now() -> Instant {
     Instant::now()
 }
 
 /// Now in microseconds that all processes of this machine share.
-pub(crate) fn wall_us() -> u64 {
+pub fn wall_us() -> u64 {
     us(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 /// Whole microseconds.
-pub(crate) fn us(span: Duration) -> u64 {
+pub fn us(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
