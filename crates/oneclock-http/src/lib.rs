@@ -31,20 +31,22 @@ mod upload;
 pub use arrival::Arrival;
 pub use body::{BodyCutOff, BoundedBody, BoxError};
 pub use carry::{Carry, CarryLayer};
-#[doc(hidden)]
-pub use client::Dialed;
 #[cfg(feature = "tls")]
 pub use client::HandshakeFailed;
 pub use client::{
     Answer, Client, ClientBuilder, ClientFuture, NotAClient, NotARequest, NotCollected, NotSuccessful, Received,
     collect, collect_json, successful,
 };
+#[doc(hidden)]
+pub use client::{Dialed, Tasks};
 pub use destination::{Destination, DestinationBuilder};
 pub use egress::{CallCap, Egress, EgressFuture, EgressLayer};
 pub use end_upload::{EndUpload, EndUploadFuture, EndUploadLayer, TiedAnswer, TiedUpload};
 pub use error::{CallError, CallFailed, CallGaveUp, is_refused_stream};
 pub use exchange::{Exchange, Guarded};
 pub use ingress::{Ingress, IngressFuture, IngressLayer, PassedOn, Route};
+#[doc(hidden)]
+pub use marks::reason;
 pub use oneclock::{DEFAULT_CAP, WithoutOperation};
 pub use problem::{NothingHappened, Problem, grpc_message, grpc_status_of_connect, ledger_json};
 pub use protocol::{Codec, Protocol};

@@ -72,8 +72,8 @@ pub(crate) fn mark_attempt(call: &Call, headers: &mut HeaderMap, trust: Trust) {
 
 // === On answers to us ===
 
-/// The reason that the far side gave, if it is one of ours.
-pub(crate) fn reason(headers: &HeaderMap, trust: Trust) -> Option<Reason> {
+/// The reason that the far side gave, if it is one of ours: what an outsider says is not believed (contract R8).
+pub fn reason(headers: &HeaderMap, trust: Trust) -> Option<Reason> {
     match trust {
         Trust::Inside => Reason::from_word(headers.get(names::REASON)?.to_str().ok()?),
         Trust::Outside => None,

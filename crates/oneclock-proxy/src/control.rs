@@ -93,19 +93,14 @@ impl Control {
         Some(also())
     }
 
-    /// Remembers how a reload went.
-    pub(crate) fn reload_ended(&self, how: &Result<(), StartFailed>) {
-        match how {
-            Ok(()) => {
-                let now = clock::wall().as_nanos();
-                *self.latest() = Reload { at: now, taken_at: now, refused: None };
-                self.reopen_log();
-            }
-            Err(why) => self.reload_refused(&said(why)),
-        }
+    /// Remembers that there was a reload, and that what it brought holds.
+    pub(crate) fn reload_taken(&self) {
+        let now = clock::wall().as_nanos();
+        *self.latest() = Reload { at: now, taken_at: now, refused: None };
+        self.reopen_log();
     }
 
-    /// Opens the file of the access log anew, if there is one.
+    /// Has the file of the access log opened anew, if there is one.
     fn reopen_log(&self) {
         if let Some(log) = &self.0.table.load().log {
             log.reopen();
@@ -120,7 +115,7 @@ impl Control {
         }
     }
 
-    /// Remembers that there was one that nobody could read.
+    /// Remembers that there was one, and why it changed nothing.
     pub(crate) fn reload_refused(&self, why: &str) {
         {
             let mut latest = self.latest();

@@ -38,7 +38,7 @@ use crate::access::Note;
 use crate::answer::Forwarded;
 use crate::keyed::{self, Keyed, Sent};
 use crate::live::{Entry, Kind};
-use crate::own::{OwnBody, Place, Switched};
+use crate::own::{Lease, OwnBody, Place, Switched};
 use crate::upgrade::{self, TunnelLimits};
 use crate::{head, hop};
 
@@ -66,6 +66,9 @@ enum Way {
 pub(crate) struct To {
     pub(crate) clients: Clients,
     pub(crate) attempts: Attempts,
+    /// The longest that one answer may take: of a call sent once up to its end, of an upgrade up to the head. A policy of
+    /// attempts has it, too.
+    pub(crate) backend_request: Option<Duration>,
     pub(crate) coverage: Coverage,
     /// Whether the upstream belongs to us.
     pub(crate) upstream: Trust,
@@ -76,8 +79,8 @@ pub(crate) struct To {
 /// How often one request is sent.
 #[derive(Debug)]
 pub(crate) enum Attempts {
-    /// Once, and it may take no longer than this.
-    One(Option<Duration>),
+    /// Once.
+    One,
     /// As often as a policy says.
     By(RetryLayer),
 }
@@ -178,13 +181,10 @@ impl To {
         let shutdown = arrival.map(|came| came.shutdown).unwrap_or_default();
         match self.coverage {
             _ if wants_websocket => Box::pin(self.upgrade(request, &shutdown, entry)).await,
-            Coverage::Streaming { total, .. } => {
+            Coverage::Streaming { .. } => {
                 let asked = Box::pin(self.clients.place.exchange(self.clients.of(protocol), request, &shutdown));
                 let (answer, lease) = asked.await.map_err(|error| told(&error))?;
-                if let Some(entry) = &entry {
-                    entry.is(Kind::Stream, Deadline::after(clock::now(), total)); // by then in any case
-                }
-                Ok(answer.map(|body| Forwarded::stream(OwnBody::new(body, lease), entry)))
+                Ok(self.goes_on(answer, lease, entry))
             }
             Coverage::Unary => {
                 let answered = self.call(protocol, request).await;
@@ -194,7 +194,7 @@ impl To {
                     answer.extensions_mut().insert(NothingHappened);
                 }
                 // Asked once, and one of ours: its reason is about this request. After several attempts it would be about the last.
-                if self.upstream == Trust::Inside && matches!(self.attempts, Attempts::One(_)) {
+                if self.upstream == Trust::Inside && matches!(self.attempts, Attempts::One) {
                     answer.extensions_mut().insert(PassedOn);
                 }
                 Ok(answer)
@@ -209,10 +209,8 @@ impl To {
     ) -> Result<Response<BoundedBody<Received>>, CallError> {
         let client = self.clients.of(protocol);
         match &self.attempts {
-            Attempts::One(limit) => {
-                if let Some(limit) = limit {
-                    request.extensions_mut().insert(CallCap(*limit));
-                }
+            Attempts::One => {
+                self.limit(&mut request);
                 client.request(request).await // a service would have to box it
             }
             Attempts::By(layer) => {
@@ -220,6 +218,21 @@ impl To {
                 retried.call(request).await
             }
         }
+    }
+
+    /// One exchange takes no longer than the route says.
+    fn limit(&self, request: &mut Asking) {
+        if let Some(limit) = self.backend_request {
+            request.extensions_mut().insert(CallCap(limit));
+        }
+    }
+
+    /// An answer on a connection of its own. On a declared stream it lives as long as one, whatever was asked for.
+    fn goes_on(&self, answer: Response<Incoming>, lease: Lease, entry: Option<Entry>) -> Response<Forwarded> {
+        if let (Some(entry), Coverage::Streaming { total, .. }) = (&entry, self.coverage) {
+            entry.is(Kind::Stream, Deadline::after(clock::now(), total)); // by then in any case
+        }
+        answer.map(|body| Forwarded::stream(OwnBody::new(body, lease), entry))
     }
 
     /// Asks the upstream for a WebSocket. If it agrees the operation ends, and the bytes go both ways; if not, its answer is one
@@ -232,10 +245,11 @@ impl To {
     ) -> Result<Response<Forwarded>, Problem> {
         let caller = hyper::upgrade::on(&mut request);
         upgrade::say(request.headers_mut());
+        self.limit(&mut request);
         let asked = self.clients.place.exchange_over_http1(&self.clients.http, request, shutdown);
         let (mut answer, lease) = asked.await.map_err(|error| told(&error))?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(answer.map(|body| Forwarded::stream(OwnBody::new(body, lease), entry)));
+            return Ok(self.goes_on(answer, lease, entry));
         }
         let agreed = answer.extensions_mut().remove::<Switched>();
         if !agreed.is_some_and(|Switched(protocol)| upgrade::is_websocket(&protocol)) {

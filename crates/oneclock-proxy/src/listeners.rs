@@ -22,7 +22,7 @@ use std::time::Duration;
 use oneclock::Shutdown;
 use oneclock_core::Name;
 use oneclock_http::{Serve, serve};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
 
 use crate::StartFailed;
@@ -31,6 +31,9 @@ use crate::leaving::{Closing, Ends, Leaving, run};
 use crate::route::Dispatch;
 use crate::table::Table;
 use crate::tls::Secured;
+
+/// How many connections may wait to be accepted. The system has a bound of its own.
+const BACKLOG: u32 = 4_096;
 
 /// The listeners of a proxy. Dropped, they end at once.
 #[derive(Debug, Default)]
@@ -106,7 +109,7 @@ impl Listeners {
                         address: listener.address,
                         source,
                     };
-                    let socket = TcpListener::bind(listener.address).await.map_err(failed)?;
+                    let socket = bind(listener.address).map_err(failed)?;
                     let address = socket.local_addr().map_err(failed)?;
                     How::Begins(Arc::new(socket), address)
                 }
@@ -116,10 +119,11 @@ impl Listeners {
         Ok(Plan(next))
     }
 
-    /// What listeners that are gone still get is under `before`. Said of all, right before there is another table.
-    pub(crate) fn keep_for_who_leaves(&self, before: &Arc<Table>) {
+    /// What listeners that are gone still get is under `before`. Said of all, right before there is another table; and taken back
+    /// with `None` if there is none after all, since a table that is kept keeps all that it holds.
+    pub(crate) fn keep_for_who_leaves(&self, before: Option<&Arc<Table>>) {
         for serving in &self.serving {
-            serving.leaving.keep(Some(Arc::clone(before)));
+            serving.leaving.keep(before.map(Arc::clone));
         }
     }
 
@@ -182,6 +186,11 @@ impl Listeners {
         crate::proxy::broken(&mut self.servers).await
     }
 
+    /// Lets go of the sockets: once the servers have been told to end, who comes now is refused, and not left waiting.
+    pub(crate) fn close(&mut self) {
+        self.serving.clear(); // servers hold their sockets only while they accept
+    }
+
     /// Returns once all have ended, as the shutdown tells them to.
     pub(crate) async fn ended(&mut self) {
         while let Some(ended) = self.servers.join_next().await {
@@ -190,6 +199,16 @@ impl Listeners {
             }
         }
     }
+}
+
+/// As tokio binds, but for the connections that may wait to be accepted: 128 are too few for a rush of callers, of whom those beyond
+/// are only let in when their system knocks again, a second later.
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    #[cfg(not(windows))]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 fn under<L, S>(server: Serve<L, S>, listener: &Listener, connections: &Shutdown) -> Serve<L, S> {

@@ -18,11 +18,11 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use oneclock::{Call, Shutdown};
 use oneclock_core::effect::Seen;
 use oneclock_core::{Outcome, Stage};
-use oneclock_http::{BoxError, CallError, Client, Destination, Dialed, hop, is_refused_stream};
+use oneclock_http::{BoxError, CallError, Client, Destination, Dialed, Tasks, hop, is_refused_stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// How long a connection that is given up may take to say goodbye.
@@ -48,6 +48,14 @@ pub(crate) struct OwnBody {
 #[derive(Debug)]
 pub(crate) struct Lease {
     _word: oneshot::Sender<()>,
+}
+
+/// What the task of one connection has, until the connection is gone.
+struct Stands {
+    let_go: oneshot::Receiver<()>,
+    /// Of HTTP/2, where one of these holds the socket.
+    tasks: Tasks,
+    /// There is no place for another one before that.
     _turn: OwnedSemaphorePermit,
 }
 
@@ -149,7 +157,7 @@ impl Place {
     }
 }
 
-/// Speaks over `io`. The connection's own task ends when it does, or soon after its lease.
+/// Speaks over `io`. The connection's own task ends soon after its lease, and the connection by then.
 async fn shake_hands<B>(
     io: Dialed,
     shutdown: &Shutdown,
@@ -162,28 +170,38 @@ where
     let (word, let_go) = oneshot::channel();
     let http2 = io.is_http2();
     let io = TokioIo::new(io);
+    let stands = Stands { let_go, tasks: Tasks::new(), _turn: turn };
     let sender = if http2 {
-        let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
-        shutdown.spawn(until_let_go(connection, let_go));
+        let (sender, connection) = http2::handshake(stands.tasks.clone(), io).await?;
+        shutdown.spawn(until_let_go(connection, stands));
         Sender::Http2(sender)
     } else {
         let (sender, connection) = http1::handshake(io).await?;
-        shutdown.spawn(until_let_go(connection.with_upgrades(), let_go));
+        shutdown.spawn(until_let_go(connection.with_upgrades(), stands));
         Sender::Http1(sender)
     };
-    Ok((sender, Lease { _word: word, _turn: turn }))
+    Ok((sender, Lease { _word: word }))
 }
 
-async fn until_let_go(connection: impl Future<Output = hyper::Result<()>>, let_go: oneshot::Receiver<()>) {
-    let mut connection = std::pin::pin!(connection);
+async fn until_let_go(connection: impl Future<Output = hyper::Result<()>>, stands: Stands) {
+    let Stands { mut let_go, tasks, _turn } = stands;
+    let _owned = tasks.owned();
+    // Over HTTP/2 what hyper calls the connection ends with the head of the answer; the socket is in one of the tasks.
+    let mut over = Box::pin(async {
+        said(connection.await);
+        tasks.ended().await;
+    });
     tokio::select! {
-        ended = &mut connection => return said(ended),
-        _ = let_go => {}
+        () = &mut over => {
+            let _ = let_go.await; // an upgrade took the socket along
+        }
+        _ = &mut let_go => {
+            // What is to be said (RST_STREAM, GOAWAY) is said now or not at all.
+            let _ = tokio::time::timeout(GOODBYE, &mut over).await;
+        }
     }
-    // What is to be said (RST_STREAM, GOAWAY) is said now or not at all.
-    if let Ok(ended) = tokio::time::timeout(GOODBYE, connection).await {
-        said(ended);
-    }
+    drop(over);
+    tasks.cut_off().await;
 }
 
 fn said(ended: hyper::Result<()>) {

@@ -24,6 +24,7 @@ use crate::observe::Telemetry;
 use crate::route::{Dispatch, Door};
 use crate::table::Table;
 use crate::tls::Secured;
+use crate::watch::blocking;
 
 /// Starts proxies.
 #[derive(Clone, Copy, Debug)]
@@ -75,24 +76,34 @@ impl Proxy {
     /// Dropped, nothing listens.
     pub async fn start(config: Config) -> Result<Running, StartFailed> {
         let telemetry = config.admin.map(|_| Telemetry::of(&config)); // else nobody could read it
-        let table = Table::of(config, telemetry.as_ref().map(Telemetry::observer))?;
+        let observer = telemetry.as_ref().map(Telemetry::observer);
+        // Files are read, and a store may be opened.
+        let made = blocking(move || {
+            let table = Table::of(config, observer)?;
+            let wanted = wanted(&table.config)?;
+            Ok::<_, StartFailed>((table, wanted))
+        });
+        let (table, wanted) = made.await?;
         for store in table.stores() {
             store.prepare().await?;
         }
-        let mut listeners = Listeners::default();
-        let plan = listeners.plan(wanted(&table.config)?).await?;
+        let listeners = Listeners::default();
+        let plan = listeners.plan(wanted).await?;
         let admin = match table.config.admin {
             Some(address) => Some(Admin::bind(address).await?),
             None => None,
         };
         let control = Control::new(table, telemetry);
+        // From here on dropped as a whole: whatever runs already ends if something cannot.
+        let mut running = Running { control, listeners, addresses: Vec::new(), probes: Probes::default(), admin: None };
+        let Running { control, listeners, probes, .. } = &mut running;
+        listeners.carry_out(plan, doors(control, probes), control.shutdown(), Duration::ZERO);
+        let looks = looks(listeners, control, probes);
+        let admin = admin.map(|bound| bound.serve(control, looks)).transpose()?;
         control.shutdown().spawn(keyed::tend(Arc::clone(control.table()), control.shutdown().clone()));
-        let probes = Probes::default();
-        listeners.carry_out(plan, doors(&control, &probes), control.shutdown(), Duration::ZERO);
-        let looks = looks(&listeners, &control, &probes);
-        let admin = admin.map(|bound| bound.serve(&control, looks)).transpose()?;
-        let addresses = listeners.addresses();
-        Ok(Running { control, listeners, addresses, probes, admin })
+        running.addresses = running.listeners.addresses();
+        running.admin = admin;
+        Ok(running)
     }
 
     /// Whether `config` could be run, without listening anywhere and without asking any upstream. The files of TLS are read;
@@ -193,6 +204,7 @@ impl Running {
     pub async fn shutdown(mut self) -> Drained {
         let began = clock::now();
         let grace = self.control.begin_drain();
+        self.listeners.close();
         let end = Deadline::after(began, grace);
         if tokio::time::timeout_at(clock::instant(end), self.listeners.ended()).await.is_err() {
             self.control.shutdown().end_grace();

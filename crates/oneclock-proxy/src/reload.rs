@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::StartFailed;
 use crate::config::Config;
+use crate::control::said;
 use crate::leaving::closed;
 use crate::proxy::{Running, doors, looks, wanted};
 use crate::watch::{ConfigFile, NotRead, blocking};
@@ -40,10 +41,14 @@ impl Running {
     /// [`StartFailed`], and everything goes on as before.
     ///
     /// # Cancel safety
-    /// Dropped, all of it has happened, or nothing.
+    /// Dropped before `config` is taken, everything goes on as before and no reload is remembered; a new file for the access log
+    /// and new tables in a store may be there. Dropped later, it holds and is remembered as taken; only that the sockets of
+    /// listeners which are gone are closed is not waited for any more.
     pub async fn reload(&mut self, config: Config) -> Result<(), StartFailed> {
         let changed = self.change(config).await;
-        self.control.reload_ended(&changed);
+        if let Err(why) = &changed {
+            self.control.reload_refused(&said(why));
+        }
         changed
     }
 
@@ -68,11 +73,13 @@ impl Running {
             let Self { control, listeners, probes, .. } = self;
             let grace = before.config.shutdown_grace;
             let (doors, root) = (doors(control, probes), control.shutdown());
-            listeners.keep_for_who_leaves(&before);
+            listeners.keep_for_who_leaves(Some(&before));
             let carry_out = || listeners.carry_out(plan, doors, root, grace);
             let Some(gone) = control.replace(&before, table, carry_out) else {
+                listeners.keep_for_who_leaves(None);
                 continue; // an operator changed a route meanwhile, which is not to be lost
             };
+            control.reload_taken(); // at once: what comes behind an await may never run
             self.addresses = self.listeners.addresses();
             if let Some(admin) = &self.admin {
                 admin.look_at(looks(&self.listeners, &self.control, &self.probes));
@@ -105,7 +112,7 @@ impl Running {
     /// [`NotRead`], or the reason of [`reload`](Self::reload) in it, and everything goes on as before.
     ///
     /// # Cancel safety
-    /// Dropped, all of it has happened, or nothing.
+    /// That of [`reload`](Self::reload).
     pub async fn reload_file(&mut self, file: &mut ConfigFile) -> Result<(), NotRead> {
         match file.read().await {
             Ok(config) => self.reload(config).await.map_err(|why| file.cannot_run(why)),

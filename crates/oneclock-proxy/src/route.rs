@@ -71,7 +71,8 @@ impl Service<Request<Incoming>> for Dispatch {
             unreachable!("listener {} is in every table", door.listener)
         };
         let mut ingress = ingress.clone();
-        let is_probe = door.probes.sent(request.extensions().get::<Arrival>().and_then(|arrival| arrival.peer));
+        let peer = request.extensions().get::<Arrival>().and_then(|arrival| arrival.peer);
+        let is_probe = door.probes.sent(&door.listener, peer);
         // Before it is let in: a drain that begins now knows of it, or refuses it. None of its callers waits for a probe.
         let what = (!is_probe).then(|| What::of(&door.listener, route.map(|(name, _)| name), &request));
         let entry = what.map(|what| door.live.enter(what));

@@ -18,14 +18,15 @@ use oneclock_core::throttle::ThrottlePolicy;
 use oneclock_core::wire::{Conventions, writes};
 use oneclock_core::{Name, Policy};
 use oneclock_http::{Client, Destination, Ingress, IngressLayer, RetryLayer};
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 use tower_layer::Layer;
 
 use crate::StartFailed;
 use crate::access::{self, Log};
 use crate::config::{Config, Idempotency, Listener, PathMatch, Route, Upstream, UpstreamProtocol};
+use crate::digest::Digest;
 use crate::forward::{Attempts, Clients, Forward, To};
-use crate::keyed::{Keys, Opened, Opens, Stores};
+use crate::keyed::{self, Keys, Opened, Opens, Stores, Trusted};
 use crate::overrides::{Override, Overrides};
 use crate::own::Place;
 use crate::route::Matched;
@@ -72,13 +73,18 @@ struct Made {
     retries: HashMap<String, RetryLayer>,
     admissions: HashMap<String, Admission>,
     stores: Stores,
-    keys: HashMap<(Name, Idempotency), Keys>,
+    /// By what is said of them, and by what the roots of their store were.
+    keys: HashMap<(Name, Idempotency, Option<Digest>), Keys>,
     secured: Secured,
     opens: Opens,
 }
 
-/// What the files of upstreams said when the configuration was read.
-type Secured = HashMap<Name, UpstreamSecured>;
+/// What the files of upstreams and of stores said when the configuration was read.
+#[derive(Clone, Default)]
+struct Secured {
+    upstreams: HashMap<Name, UpstreamSecured>,
+    stores: Trusted,
+}
 
 impl Table {
     /// The first table of a proxy. What happens on its routes is told to `observer`, else to that of the process.
@@ -126,7 +132,7 @@ impl Table {
         }
         let mut listeners = HashMap::new();
         for listener in &config.listeners {
-            let observer = access::beside(log.as_ref(), &listener.name, observer.clone());
+            let observer = access::beside(log.as_ref(), listener, &config.routes, observer.clone());
             let served = Served::of(listener, &config.routes, &ways, observer.as_ref())?;
             listeners.insert(listener.name.clone(), served);
         }
@@ -254,10 +260,11 @@ fn hash(config: &Config) -> String {
     hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What the files of its upstreams say.
+/// What the files of its upstreams and of its stores say.
 fn secured(config: &Config) -> Result<Secured, StartFailed> {
     let tls = config.upstreams.iter().filter_map(|(name, upstream)| Some((name, upstream.tls.as_ref()?)));
-    tls.map(|(name, tls)| Ok((name.clone(), UpstreamSecured::of(name, tls)?))).collect()
+    let upstreams = tls.map(|(name, tls)| Ok((name.clone(), UpstreamSecured::of(name, tls)?)));
+    Ok(Secured { upstreams: upstreams.collect::<Result<_, StartFailed>>()?, stores: keyed::trusted(config)? })
 }
 
 /// Where the requests of one route go, and the places that it has.
@@ -275,7 +282,7 @@ fn way(
         .ok_or_else(|| StartFailed::NoUpstream { route: route.name.clone(), upstream: route.upstream.clone() })?;
     // What is said of an upstream in full is its key: what is said differently is another one.
     let least = route.min_useful.min(LEAST);
-    let secured = made.secured.get(&route.upstream);
+    let secured = made.secured.upstreams.get(&route.upstream);
     let files = secured.map(|secured| secured.digest);
     let key = format!("{} {upstream:?} {files:?} {:?} {least:?}", route.upstream, route.reserve);
     let clients = match made.clients.get(&key).or_else(|| known.clients.get(&key)) {
@@ -285,8 +292,9 @@ fn way(
     made.clients.insert(key.clone(), clients.clone());
 
     let policy = route.retry_policy().map_err(|source| StartFailed::Retry { route: route.name.clone(), source })?;
-    let attempts = match policy.filter(|_| !held.no_retries) {
-        None => Attempts::One(route.backend_request),
+    // Kept while an operator holds them off, too, or they would be full of tokens when they are let on again.
+    let retries = match policy {
+        None => None,
         Some(policy) => {
             let key = format!("{key} {policy:?} {:?}", route.min_useful);
             let layer = match made.retries.get(&key).or_else(|| known.retries.get(&key)) {
@@ -305,8 +313,12 @@ fn way(
                 }
             };
             made.retries.insert(key, layer.clone());
-            Attempts::By(layer)
+            Some(layer)
         }
+    };
+    let attempts = match retries.filter(|_| !held.no_retries) {
+        None => Attempts::One,
+        Some(layer) => Attempts::By(layer),
     };
 
     let key = admission_key(route);
@@ -317,7 +329,9 @@ fn way(
     };
     made.admissions.insert(key, admission.clone());
 
-    let to = To { clients, attempts, coverage: route.kind, upstream: upstream.trust, trust: route.trust };
+    let backend_request = route.backend_request;
+    let to =
+        To { clients, attempts, backend_request, coverage: route.kind, upstream: upstream.trust, trust: route.trust };
     let forward = match &route.idempotency {
         None => Forward::to(to),
         Some(says) => Forward::once(keys(route, says, observer, known, made)?.before(to)),
@@ -333,12 +347,16 @@ fn keys(
     known: &Made,
     made: &mut Made,
 ) -> Result<Keys, StartFailed> {
-    let store = match made.stores.get(&says.store).or_else(|| known.stores.get(&says.store)) {
+    // With other roots it is another store, of the same records; and what runs in this one goes on to its end.
+    let trusted = made.secured.stores.get(&says.store);
+    let roots = trusted.map(|trusted| trusted.digest);
+    let key = (says.store.clone(), roots);
+    let store = match made.stores.get(&key).or_else(|| known.stores.get(&key)) {
         Some(store) => store.clone(),
-        None => Opened::open(&says.store, known.opens)?,
+        None => Opened::open(&says.store, trusted, known.opens)?,
     };
-    made.stores.insert(says.store.clone(), store.clone());
-    let key = (route.name.clone(), says.clone());
+    made.stores.insert(key, store.clone());
+    let key = (route.name.clone(), says.clone(), roots);
     let keys = match known.keys.get(&key) {
         Some(keys) => keys.clone(),
         None => Keys::of(route.name.clone(), store.store(), says, observer)

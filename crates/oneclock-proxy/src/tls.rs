@@ -44,7 +44,7 @@ struct Itself {
     provider: Arc<CryptoProvider>,
 }
 
-/// The TLS of the connections to an upstream.
+/// The TLS of the connections to an upstream, or to the database of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct UpstreamSecured {
     pub(crate) config: Arc<ClientConfig>,
@@ -205,15 +205,17 @@ impl UpstreamSecured {
 }
 
 /// What a peer of a server trusts, and nothing of who it is itself: the roots in `ca`, or those of the web.
-pub(crate) fn trusting(ca: Option<&Path>) -> Result<Arc<ClientConfig>, BoxError> {
-    let roots = match ca {
-        None => RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() },
+pub(crate) fn trusting(ca: Option<&Path>) -> Result<UpstreamSecured, BoxError> {
+    let (roots, said) = match ca {
+        None => (RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() }, None),
         Some(file) => {
             let failed = |why: BoxError| format!("{}: {why}", file.display());
-            Read::of(file).and_then(|said| said.roots()).map_err(failed)?
+            let read = Read::of(file).map_err(failed)?;
+            (read.roots().map_err(failed)?, Some(read.bytes))
         }
     };
-    Ok(Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()))
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    Ok(UpstreamSecured { config: Arc::new(config), digest: Digest::of(said) })
 }
 
 // === Read ===

@@ -2,7 +2,8 @@
 //!
 //! Decides that the operation ends at the upgrade (contract S2): what follows has two clocks of its own, and a task that the
 //! shutdown waits for and ends. Only `websocket` is passed on. An upgrade to another protocol (`h2c`) is of one hop, and is
-//! the business of nobody behind it: such a request is an ordinary one.
+//! the business of nobody behind it: such a request is an ordinary one. So is one with another method than GET (RFC 6455
+//! section 4.1), which may have a body and an effect: fields of a hop change nothing about those.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Request, Version};
+use http::{Method, Request, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use oneclock::{Shutdown, clock};
@@ -55,7 +56,9 @@ pub(crate) fn is_asked<B>(request: &Request<B>) -> bool {
         let mut tokens = hop::tokens(request.headers(), name);
         tokens.any(|token| token.eq_ignore_ascii_case(word))
     };
-    request.version() == Version::HTTP_11 && asks(&header::CONNECTION, b"upgrade") && asks(&header::UPGRADE, WEBSOCKET)
+    (request.method(), request.version()) == (&Method::GET, Version::HTTP_11)
+        && asks(&header::CONNECTION, b"upgrade")
+        && asks(&header::UPGRADE, WEBSOCKET)
 }
 
 /// Says to the next hop that an upgrade is wanted, or to the one before that it is granted.

@@ -9,6 +9,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use oneclock_proxy::config::{self, Config, DEFAULT_ADMIN, DEFAULT_LISTENER};
@@ -47,6 +48,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
 }
+
+/// How long the end waits for a disk, or for a pipe that it was told to read, that nobody waits for any more.
+const DISK: Duration = Duration::from_secs(1);
 
 /// Where the admin pages are, if they are anywhere.
 #[derive(Clone, Copy)]
@@ -100,7 +104,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             if let Some(workers) = arguments.workers {
                 runtime.worker_threads(workers.get());
             }
-            runtime.enable_all().build()?.block_on(serve(arguments))
+            let runtime = runtime.enable_all().build()?;
+            let ended = runtime.block_on(serve(arguments));
+            runtime.shutdown_timeout(DISK);
+            ended
         }
     }
 }
@@ -124,7 +131,14 @@ async fn begin(arguments: &Arguments) -> Result<(Config, Option<ConfigFile>), Bo
 async fn serve(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let (config, mut file) = begin(arguments).await?;
     let mut signals = Signals::new()?; // before anything is served, so that none is missed
-    let mut proxy = Proxy::start(config).await?;
+    let mut proxy = tokio::select! {
+        started = Proxy::start(config) => started?,
+        stop = signals.stop() => {
+            stop?;
+            tell("stopping: it had not begun");
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
     say(&proxy.config().to_string())?;
     for (listener, address) in proxy.addresses() {
         say(&format!("# {listener} listens on {address}\n"))?;
@@ -144,7 +158,15 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         };
         match told {
             Told::Stop => break,
-            Told::ReadAgain => read_again(&mut proxy, &mut file).await,
+            // Which waits for disks and stores, and may be given up.
+            Told::ReadAgain => tokio::select! {
+                () = read_again(&mut proxy, &mut file) => {}
+                stop = signals.stop() => {
+                    stop?;
+                    break;
+                }
+                () = &mut asked => break,
+            },
             Told::Broken(why) => {
                 proxy.shutdown().await;
                 return Err(format!("a listener broke: {why}").into());
@@ -242,17 +264,24 @@ impl Signals {
     }
 
     async fn next(&mut self) -> io::Result<Told> {
+        let Self { terminate, hang_up } = self;
         tokio::select! {
-            interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| Told::Stop),
-            Some(()) = self.terminate.recv() => Ok(Told::Stop),
-            Some(()) = self.hang_up.recv() => Ok(Told::ReadAgain),
+            stop = stop(terminate) => stop.map(|()| Told::Stop),
+            Some(()) = hang_up.recv() => Ok(Told::ReadAgain),
         }
     }
 
-    /// Returns at the next one that says stop.
+    /// Returns at the next one that says stop. Another one is left to be heard later.
     async fn stop(&mut self) -> io::Result<()> {
-        while matches!(self.next().await?, Told::ReadAgain) {}
-        Ok(())
+        stop(&mut self.terminate).await
+    }
+}
+
+#[cfg(unix)]
+async fn stop(terminate: &mut tokio::signal::unix::Signal) -> io::Result<()> {
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted,
+        Some(()) = terminate.recv() => Ok(()),
     }
 }
 

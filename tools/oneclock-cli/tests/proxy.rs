@@ -202,6 +202,27 @@ fn the_exit_code_tells_what_was_wrong() {
     assert!(schema["$defs"].is_object());
 }
 
+/// A reload that waits for a store is given up.
+#[test]
+fn it_can_be_stopped_while_it_reads_its_file_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("proxy.yaml");
+    file_for(&path, upstream("the app"), "");
+    let mut proxy = Proxy::run(&["--config", path.to_str().expect("text")]);
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let store = silent.local_addr().expect("an address");
+    let text = std::fs::read_to_string(&path).expect("text").replace(
+        "upstream: app\n",
+        &format!("upstream: app\n  idempotency: {{ store: 'postgres://nobody@{store}/keys?sslmode=disable', principal: everybody }}\n"),
+    );
+    std::fs::write(&path, text).expect("written");
+    proxy.signal("-HUP");
+    let _asked = silent.accept().expect("the store is asked"); // and says nothing
+    proxy.signal("-TERM");
+    assert_eq!(proxy.tells(), "oneclock proxy: stopping: nothing more is accepted\n");
+    assert_eq!(proxy.child.wait().expect("it ends").code(), Some(0));
+}
+
 /// The lines of a log, once there are so many.
 fn lines_of(log: &Path, count: usize) -> Vec<String> {
     let began = std::time::SystemTime::now();

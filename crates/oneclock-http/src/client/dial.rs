@@ -30,13 +30,15 @@ pub struct Dialed {
 // === Client ===
 
 impl Client {
-    /// Begins a call, which is to be made with what is here.
+    /// Begins a call, which is to be made with what is here. It takes no longer than the [`CallCap`](crate::CallCap) of its
+    /// request, as every other.
     ///
     /// # Errors
     /// [`CallError`], if it is not to be made.
     #[doc(hidden)]
     pub fn begin<B>(&self, request: &Request<B>) -> Result<Call, CallError> {
-        let call = self.0.destination.begin(Destination::operation_of(request.extensions()))?;
+        let extensions = request.extensions();
+        let call = self.0.destination.begin_for(extensions, Destination::operation_of(extensions), None)?;
         let base = &self.0.base;
         call.addressed(&Target::new(request.method().as_str(), Some(&base.host), Some(base.port)));
         Ok(call)

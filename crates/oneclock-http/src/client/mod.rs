@@ -33,6 +33,7 @@ mod head;
 mod pool;
 mod refused;
 mod service;
+mod tasks;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]
@@ -78,6 +79,8 @@ pub use dial::Dialed;
 pub use head::NotARequest;
 pub use refused::NotAClient;
 pub use service::ClientFuture;
+#[doc(hidden)]
+pub use tasks::Tasks;
 #[cfg(feature = "tls")]
 pub use tls::HandshakeFailed;
 pub use upload::Received;

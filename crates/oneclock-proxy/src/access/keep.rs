@@ -2,8 +2,10 @@
 //!
 //! Decides that a trace is kept at every hop or at none: of a request with a trace id its random bits decide, in the way of
 //! OpenTelemetry's consistent sampling, so that hops with the same share keep the same requests, and one with a larger share
-//! keeps those and more. Requests without one are taken in turn. And that a flood of refusals is no flood of lines.
+//! keeps those and more. Requests without one are taken in turn, and those of outsiders, who choose their trace ids: they would
+//! choose what is kept. And that a flood of refusals is no flood of lines.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use oneclock_core::Tick;
@@ -27,8 +29,8 @@ pub(super) struct Sampler {
 #[derive(Debug)]
 pub(super) struct Allowance {
     most: u32,
-    used: AtomicU64, // the second, and below it how many in it
-    left_out: AtomicU64,
+    used: AtomicU64,          // the second, and below it how many in it
+    left_out: Arc<AtomicU64>, // one number, from one configuration to the next
 }
 
 // === Sampler ===
@@ -40,7 +42,7 @@ impl Sampler {
         Self { from: u64::try_from(from).unwrap_or(RANDOM), turns: AtomicU64::new(0) }
     }
 
-    /// Whether the next request is taken, which is one of this trace.
+    /// Whether the next request is taken, which is one of this trace if that is to decide.
     pub(super) fn takes(&self, trace: Option<u128>) -> bool {
         if self.from == 0 || self.from == RANDOM {
             return self.from == 0;
@@ -56,8 +58,10 @@ impl Sampler {
 // === Allowance ===
 
 impl Allowance {
-    pub(super) fn of(most: u32) -> Self {
-        Self { most, used: AtomicU64::new(0), left_out: AtomicU64::new(0) }
+    /// One that tells what `before` has not told yet, too.
+    pub(super) fn after(before: Option<&Self>, most: u32) -> Self {
+        let left_out = before.map(|before| Arc::clone(&before.left_out)).unwrap_or_default();
+        Self { most, used: AtomicU64::new(0), left_out }
     }
 
     /// Whether one more is kept in the second of `at`. One that is not is counted.
@@ -138,7 +142,7 @@ mod tests {
 
     #[test]
     fn so_many_a_second_are_kept_and_the_others_counted() {
-        let allowance = Allowance::of(2);
+        let allowance = Allowance::after(None, 2);
         let at = |ms| Tick::from_nanos(0) + Duration::from_millis(ms);
         let kept = [0, 1, 2, 3, 999, 1_000, 1_001, 1_002].map(|ms| allowance.takes(at(ms)));
         assert_eq!(kept, [true, true, false, false, false, true, true, false]);
@@ -146,6 +150,8 @@ mod tests {
         assert!(!allowance.takes(at(500)), "the second before is over");
         allowance.give_back(3);
         assert_eq!(allowance.left_out(), 4);
-        assert!(!Allowance::of(0).takes(at(0)));
+        assert!(!Allowance::after(None, 0).takes(at(0)));
+        assert!(!allowance.takes(at(500)));
+        assert_eq!(Allowance::after(Some(&allowance), 2).left_out(), 1, "what was not told yet");
     }
 }

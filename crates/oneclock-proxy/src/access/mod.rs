@@ -27,7 +27,7 @@ use oneclock::events::{
     AnswerHead, CallBegan, Event, Observer, OperationEnded, Refusal, RequestBegan, Slot, global_observer,
 };
 use oneclock::operation::Kind;
-use oneclock_core::{Cause, Name, Reason, Tick};
+use oneclock_core::{Cause, Name, Reason, Tick, Trust};
 use oneclock_telemetry::Several;
 use oneclock_telemetry::readiness::WithoutProbes;
 
@@ -37,7 +37,7 @@ use self::line::{Line, Over};
 use self::out::Out;
 use self::record::Record;
 use crate::StartFailed;
-use crate::config::AccessLog;
+use crate::config::{AccessLog, Listener, Route};
 
 pub(crate) use self::record::Note;
 
@@ -58,17 +58,22 @@ struct Kept {
 struct OfListener {
     log: Log,
     listener: Name,
+    trust: Trust,
+    /// Routes that say otherwise, few as they are.
+    otherwise: Vec<(Name, Trust)>,
 }
 
-/// Who is told of what happens on this listener: the log, beside `others`, else beside the observer of the process.
+/// Who is told of what happens on these routes of this listener: the log, beside `others`, else beside the observer of the
+/// process.
 pub(crate) fn beside(
     log: Option<&Log>,
-    listener: &Name,
+    listener: &Listener,
+    routes: &[Route],
     others: Option<Arc<dyn Observer>>,
 ) -> Option<Arc<dyn Observer>> {
     let Some(log) = log else { return others };
     let others = others.or_else(global_observer);
-    let log = WithoutProbes::new(OfListener { log: log.clone(), listener: listener.clone() });
+    let log = WithoutProbes::new(OfListener::new(log.clone(), listener, routes));
     Some(Arc::new(others.into_iter().fold(Several::new().and(log), Several::and_shared)))
 }
 
@@ -86,7 +91,8 @@ impl Log {
                 }
             }
         };
-        let (sampler, refusals) = (Sampler::of(says.sample), Allowance::of(says.refusals));
+        let sampler = Sampler::of(says.sample);
+        let refusals = Allowance::after(before.map(|before| &before.0.refusals), says.refusals);
         Ok(Some(Self(Arc::new(Kept { says: says.clone(), sampler, refusals, out }))))
     }
 
@@ -95,8 +101,8 @@ impl Log {
         out::check(&says.to).map_err(|source| StartFailed::AccessLog { to: says.to.clone(), source })
     }
 
-    /// Opens its file anew, at its path: what was moved away is written to no more. If that fails it is told, and lines go where
-    /// they went before.
+    /// Has its file opened anew, at its path, before the next line: what was moved away is written to no more. If that fails it is
+    /// told, and lines go where they went before. Waits for nothing.
     pub(crate) fn reopen(&self) {
         self.0.out.reopen();
     }
@@ -189,6 +195,20 @@ impl Log {
 
 // === OfListener ===
 
+impl OfListener {
+    fn new(log: Log, listener: &Listener, routes: &[Route]) -> Self {
+        let otherwise = routes.iter().filter_map(|route| Some((route.name.clone(), route.trust?)));
+        let otherwise = otherwise.filter(|(_, trust)| *trust != listener.trust).collect();
+        Self { log, listener: listener.name.clone(), trust: listener.trust, otherwise }
+    }
+
+    /// Whether callers of this route are ours.
+    fn trusts(&self, route: &Name) -> bool {
+        let said = self.otherwise.iter().find(|(name, _)| name == route);
+        said.map_or(self.trust, |(_, trust)| *trust) == Trust::Inside
+    }
+}
+
 impl Observer for OfListener {
     fn on(&self, event: &Event<'_>) {
         match event {
@@ -199,7 +219,7 @@ impl Observer for OfListener {
     }
 
     fn request_began(&self, request: &RequestBegan<'_>) -> Slot {
-        Slot::of(Record::of(request, &self.listener, &self.log.0.sampler))
+        Slot::of(Record::of(request, &self.listener, &self.log.0.sampler, self.trusts(request.operation)))
     }
 
     fn begun(&self, call: &CallBegan<'_>) -> Slot {

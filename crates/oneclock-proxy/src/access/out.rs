@@ -3,13 +3,14 @@
 //! Decides that nobody who handles requests waits for a disk or a pipe. Where the queue is full a line is lost, which is counted
 //! and said in the next one that gets through, at the place where it is missing. What cannot be written is lost in the same way,
 //! and told once on standard error until something can be written again. By hand and not by `tracing-appender`, which cannot
-//! open a file anew and counts what it lost where no line can say it.
+//! open a file anew and counts what it lost where no line can say it. What may wait for somebody else is that thread's, to open
+//! a file anew and to open a pipe too: a pipe is open once somebody reads it, which may be never.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -37,7 +38,7 @@ pub(super) struct Out {
 struct Shared {
     to: LogTo,
     lost: AtomicU64,
-    reopened: Mutex<Option<File>>, // to be written to from now on
+    to_be_opened: AtomicBool, // before anything else is written
 }
 
 #[derive(Debug)]
@@ -45,6 +46,8 @@ enum Told {
     Line(Box<Line>),
     /// All before it is written.
     Flush(oneshot::Sender<()>),
+    /// There is something to do, though no line says so.
+    Wake,
 }
 
 /// Writes, on its thread.
@@ -56,28 +59,33 @@ struct Writer {
     fails: bool, // what was told once
 }
 
+/// A pipe before it is open.
+struct NotOpen;
+
 // === Out ===
 
 impl Out {
     /// Opens what lines go to, and begins to write; `None` if they go nowhere.
     ///
     /// # Errors
-    /// What it cannot open, or that there is no thread to be had.
+    /// What it cannot open, or that there is no thread to be had. Of a pipe that is told later, on standard error.
     pub(super) fn open(to: &LogTo) -> io::Result<Option<Self>> {
-        let opened: Box<dyn Write + Send> = match to {
+        let (opened, is_open): (Box<dyn Write + Send>, bool) = match to {
             LogTo::Nowhere => return Ok(None),
-            LogTo::Stdout => Box::new(io::stdout()),
-            LogTo::File(path) => Box::new(open(path)?),
+            LogTo::Stdout => (Box::new(io::stdout()), true),
+            LogTo::File(path) if is_pipe(path) => (Box::new(NotOpen), false),
+            LogTo::File(path) => (Box::new(open(path)?), true),
         };
-        Self::to(opened, to.clone()).map(Some)
-    }
-
-    fn to(opened: Box<dyn Write + Send>, to: LogTo) -> io::Result<Self> {
         let (lines, told) = mpsc::channel(QUEUE);
-        let shared = Arc::new(Shared { to, lost: AtomicU64::new(0), reopened: Mutex::default() });
+        let to_be_opened = AtomicBool::new(false);
+        let shared = Arc::new(Shared { to: to.clone(), lost: AtomicU64::new(0), to_be_opened });
         let writer = Writer { to: opened, shared: Arc::clone(&shared), buffer: Vec::new(), torn: false, fails: false };
         std::thread::Builder::new().name("access-log".to_owned()).spawn(|| writer.run(told))?;
-        Ok(Self { lines, shared })
+        let out = Self { lines, shared };
+        if !is_open {
+            out.reopen();
+        }
+        Ok(Some(out))
     }
 
     /// Has a line written, unless too many wait already.
@@ -94,13 +102,10 @@ impl Out {
         Ok(())
     }
 
-    /// Opens the file anew, if it is one. What was opened before goes on if that fails.
+    /// Has the file opened anew, if it is one. What was opened before goes on if that fails.
     pub(super) fn reopen(&self) {
-        let LogTo::File(path) = &self.shared.to else { return };
-        match open(path) {
-            Ok(file) => *self.shared.reopened.lock().unwrap_or_else(PoisonError::into_inner) = Some(file),
-            Err(why) => self.shared.tell(&format!("cannot be opened anew: {why}; lines go where they went before")),
-        }
+        self.shared.to_be_opened.store(true, Ordering::Release);
+        let _ = self.lines.try_send(Told::Wake); // where there is no place, lines wait, and whoever writes them sees it
     }
 
     /// Returns once all lines so far are written, or after [`FLUSH`].
@@ -137,6 +142,14 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).open(path)
 }
 
+/// Whether to open it waits for whoever reads it.
+fn is_pipe(path: &Path) -> bool {
+    #[cfg(unix)]
+    return fs::metadata(path).is_ok_and(|found| std::os::unix::fs::FileTypeExt::is_fifo(&found.file_type()));
+    #[cfg(not(unix))]
+    return false;
+}
+
 // === Shared ===
 
 impl Shared {
@@ -166,6 +179,7 @@ impl Writer {
                 match one {
                     Told::Line(line) => line.write(&mut self.buffer),
                     Told::Flush(done) => flushed.push(done),
+                    Told::Wake => {}
                 }
                 if self.buffer.len() < BATCH {
                     next = told.try_recv().ok();
@@ -182,10 +196,19 @@ impl Writer {
         }
     }
 
+    /// Opens the file anew, if it is one.
+    fn open(&mut self) {
+        let LogTo::File(path) = &self.shared.to else { return };
+        match open(path) {
+            Ok(file) => (self.to, self.torn) = (Box::new(file), false),
+            Err(why) => self.shared.tell(&format!("cannot be opened anew: {why}; lines go where they went before")),
+        }
+    }
+
     /// Writes what is in the buffer, and empties it.
     fn write(&mut self) {
-        if let Some(file) = self.shared.reopened.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            (self.to, self.torn) = (Box::new(file), false);
+        if self.shared.to_be_opened.swap(false, Ordering::Acquire) {
+            self.open();
         }
         let mended = self.torn;
         if mended {
@@ -223,4 +246,16 @@ fn write_all(to: &mut dyn Write, all: &[u8]) -> (usize, io::Result<()>) {
         }
     }
     (written, to.flush())
+}
+
+// === NotOpen ===
+
+impl Write for NotOpen {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::NotConnected.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

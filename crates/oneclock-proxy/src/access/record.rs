@@ -79,7 +79,8 @@ pub(crate) struct Note(Option<Slot>);
 // === Record ===
 
 impl Record {
-    pub(super) fn of(request: &RequestBegan<'_>, listener: &Name, sampler: &Sampler) -> Self {
+    /// That of a request whose caller is one of `ours`, or an outsider.
+    pub(super) fn of(request: &RequestBegan<'_>, listener: &Name, sampler: &Sampler, ours: bool) -> Self {
         let trace = trace_in(request.fields).and_then(|trace| u128::from_str_radix(trace, 16).ok());
         Self {
             listener: listener.clone(),
@@ -91,7 +92,7 @@ impl Record {
             attempt: request.attempt,
             trace,
             id: request.fields.get(REQUEST_ID).map(|id| shortened(id, ID)),
-            sampled: sampler.takes(trace),
+            sampled: sampler.takes(trace.filter(|_| ours)),
             status: AtomicU16::new(NONE),
             grpc_status: AtomicU16::new(NONE),
             bytes: AtomicU64::new(0),

@@ -2,10 +2,11 @@
 //!
 //! Decides what is sent; what the answers prove is `oneclock_core::readiness::judge`'s decision. It goes to a route that is there,
 //! with a method that changes nothing, so that a proxy which is not as it should be does no harm with it. And it decides how
-//! the listener knows it: by the address that it comes from, which nobody else can have meanwhile, so that no caller can make
-//! itself one that is not counted.
+//! the listener knows it: by nothing that it says, but by the address and port that it comes from, on the one listener that
+//! it was sent to. Nobody else can have these meanwhile on a listener of one address: a connection is known by its two ends.
+//! On one that stands for all addresses, or that a reload is moving, a process of the same host could, by way of another
+//! address; whoever comes over a network cannot make itself one that is not counted.
 
-use std::collections::HashSet;
 use std::error::Error;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,9 +21,9 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use oneclock::clock;
+use oneclock_core::Name;
 use oneclock_core::readiness::{Answer, Judged, judge, spent};
 use oneclock_core::wire::Convention;
-use oneclock_core::{Name, Trust};
 use oneclock_http::rustls::pki_types::ServerName;
 use oneclock_http::rustls::{self, ClientConfig};
 use oneclock_http::{BoxError, names};
@@ -52,18 +53,25 @@ pub(crate) struct Probe {
     probes: Probes,
 }
 
-/// The probes that are under way, by where they come from. Cheap to clone.
+/// The probes that are under way, by the listener that is asked and where they come from. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Probes(Arc<UnderWay>);
 
 #[derive(Debug, Default)]
 struct UnderWay {
-    any: AtomicUsize, // so that a request takes no lock
-    from: Mutex<HashSet<(IpAddr, u16)>>,
+    any: AtomicUsize,          // so that a request takes no lock
+    places: Mutex<Vec<Place>>, // one or two for each listener; the same one twice where there are two such probes
 }
 
 /// One of them; over when it is dropped.
-struct OnItsWay(Probes, (IpAddr, u16));
+struct OnItsWay(Probes, Place);
+
+/// The listener that is asked, and where from: the same port of ours can lead to two of them at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    listener: Name,
+    from: SocketAddr,
+}
 
 // === Probe ===
 
@@ -76,13 +84,12 @@ impl Probe {
         table: &Shared,
         probes: &Probes,
     ) -> Self {
-        let counts = |one: &&Convention| listener.trust == Trust::Inside || !one.only_from_trusted();
         Self {
             listener: listener.name.clone(),
             address,
             tls,
             asks_for_certificates: listener.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()),
-            fields: listener.reads.iter().filter(counts).cloned().collect(),
+            fields: listener.reads.iter().cloned().collect(),
             table: Arc::clone(table),
             probes: probes.clone(),
         }
@@ -108,7 +115,7 @@ impl Probe {
         let socket = TcpStream::connect(address).await.map_err(|why| no("no connection", &why))?;
         let _ = socket.set_nodelay(true); // failing, it is only slower
         let from = socket.local_addr().map_err(|why| no("no connection", &why))?;
-        let _under_way = self.probes.under_way(from);
+        let _under_way = self.probes.under_way(&self.listener, from);
         let asked = match &self.tls {
             None => self.over(socket).await,
             Some(tls) => {
@@ -248,26 +255,30 @@ fn is_turned_away(error: &(dyn Error + 'static)) -> bool {
 // === Probes ===
 
 impl Probes {
-    /// Whether one of them is what comes from there. Read by every request.
-    pub(crate) fn sent(&self, peer: Option<SocketAddr>) -> bool {
-        self.0.any.load(Ordering::Acquire) > 0 && peer.is_some_and(|peer| self.lock().contains(&place(peer)))
+    /// Whether one of them is what comes to this listener from there. Read by every request.
+    pub(crate) fn sent(&self, listener: &Name, peer: Option<SocketAddr>) -> bool {
+        if self.0.any.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let Some(from) = peer.map(canonical) else { return false };
+        self.lock().iter().any(|one| one.from == from && one.listener == *listener)
     }
 
-    fn under_way(&self, from: SocketAddr) -> OnItsWay {
-        let from = place(from);
-        self.lock().insert(from);
+    fn under_way(&self, listener: &Name, from: SocketAddr) -> OnItsWay {
+        let place = Place { listener: listener.clone(), from: canonical(from) };
+        self.lock().push(place.clone());
         self.0.any.fetch_add(1, Ordering::Release);
-        OnItsWay(self.clone(), from)
+        OnItsWay(self.clone(), place)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashSet<(IpAddr, u16)>> {
-        self.0.from.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Place>> {
+        self.0.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A socket of IPv6 tells addresses of IPv4 in its own way.
-fn place(address: SocketAddr) -> (IpAddr, u16) {
-    (address.ip().to_canonical(), address.port())
+/// A socket of IPv6 tells addresses of IPv4 in its own way; and a scope is no part of where it is.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 impl fmt::Debug for Probe {
@@ -282,6 +293,31 @@ impl fmt::Debug for Probe {
 impl Drop for OnItsWay {
     fn drop(&mut self) {
         self.0.0.any.fetch_sub(1, Ordering::Release);
-        self.0.lock().remove(&self.1);
+        let mut places = self.0.lock();
+        if let Some(at) = places.iter().position(|one| *one == self.1) {
+            places.swap_remove(at); // one of those that are the same
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_is_known_on_its_listener_alone_and_until_the_last_such_one_is_over() {
+        let (probes, http, other) = (Probes::default(), Name::from("http"), Name::from("other"));
+        let from: SocketAddr = ([127, 0, 0, 1], 40_000).into();
+        let mapped: SocketAddr = (Ipv4Addr::LOCALHOST.to_ipv6_mapped(), 40_000).into();
+        assert!(!probes.sent(&http, Some(from)));
+        let one = probes.under_way(&http, from);
+        assert!(probes.sent(&http, Some(from)) && probes.sent(&http, Some(mapped)));
+        assert!(!probes.sent(&other, Some(from)), "the same port of ours, to another listener");
+        assert!(!probes.sent(&http, Some(([127, 0, 0, 1], 40_001).into())) && !probes.sent(&http, None));
+        let two = probes.under_way(&http, from);
+        drop(one);
+        assert!(probes.sent(&http, Some(from)), "there is another one");
+        drop(two);
+        assert!(!probes.sent(&http, Some(from)));
     }
 }

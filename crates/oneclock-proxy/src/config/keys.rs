@@ -163,7 +163,15 @@ pub(super) static UPSTREAM: Shape = Shape {
         ),
         Key::optional("trust", TRUST, "outside", "whether it is ours, so that the reasons it gives are built on"),
         Key::optional("cap", DURATION_OR_NONE, "what the request has left", "the most that one call may spend"),
-        Key::optional("maxConnections", Count(1, 1_000_000), "64", "how many connections are open at once"),
+        Key::optional(
+            "maxConnections",
+            Count(1, 1_000_000),
+            "64",
+            "how many connections one pool holds at once; HTTP, gRPC and Connect each have one, streams and upgraded \
+             connections (WebSockets) have one together, and routes with another `reserve`, or a `minUseful` below 5ms, have \
+             further ones. Over HTTP/2 calls share connections: a further one is opened where the upstream allows fewer \
+             streams than are under way",
+        ),
     ],
     unsupported: &[],
 };

@@ -11,7 +11,7 @@ use http::Uri;
 use oneclock_core::wire::Conventions;
 use oneclock_core::{Name, Trust};
 
-use super::{AccessLog, Match, Refused, Route};
+use super::{AccessLog, IdempotencyStore, Match, Refused, Route};
 
 /// What `oneclock proxy` runs with. Made by [`parse`](Self::parse) or [`simple`](Self::simple); printed, it is a file
 /// that makes the same one, apart from the passwords, which are not printed.
@@ -109,7 +109,12 @@ pub struct Upstream {
     pub trust: Trust,
     /// The most that one call may spend; `None` is what its operation has left, which is finite.
     pub cap: Option<Duration>,
-    /// How many connections are open at once. 64 unless said otherwise.
+    /// How many connections one pool holds at once. 64 unless said otherwise.
+    ///
+    /// HTTP, gRPC and Connect have a pool each, where they are told their deadlines in different fields or are spoken to
+    /// in different protocols; streams and upgraded connections have one together. Routes with another `reserve`, or with
+    /// a `min_useful` of less than 5 ms, have further ones. Over HTTP/2 calls share connections, and a further one is
+    /// opened where the upstream allows fewer streams on one than are under way.
     pub max_connections: usize,
 }
 
@@ -187,7 +192,12 @@ impl Config {
             let (certificate, key) = client.as_ref().map(|(certificate, key)| (certificate, key)).unzip();
             [ca.as_ref(), certificate, key]
         });
-        let mut files: Vec<PathBuf> = of_listeners.chain(of_upstreams).flatten().cloned().collect();
+        let of_stores = self.routes.iter().filter_map(|route| match &route.idempotency.as_ref()?.store {
+            IdempotencyStore::Postgres { ca, .. } => Some(ca.as_ref()),
+            IdempotencyStore::Sqlite(_) => None,
+        });
+        let all = of_listeners.chain(of_upstreams).chain(of_stores);
+        let mut files: Vec<PathBuf> = all.flatten().cloned().collect();
         files.sort_unstable();
         files.dedup();
         files

@@ -29,8 +29,8 @@ use hyper::body::Incoming;
 use oneclock::Operation;
 use oneclock::events::Observer;
 use oneclock_core::effect::{self, Seen};
-use oneclock_core::{Name, Outcome, Reason, Trust};
-use oneclock_http::{CallError, NothingHappened, Problem, Protocol, Upload, grpc, names};
+use oneclock_core::{Name, Outcome, Trust};
+use oneclock_http::{CallError, NothingHappened, Problem, Protocol, Upload, grpc};
 use oneclock_idempotency::{BadIdempotency, Idempotency, IdempotencyBuilder, IdempotencyKey, Monitor, Once, Store};
 use tower_layer::Layer as _;
 use tower_service::Service;
@@ -42,7 +42,7 @@ use crate::forward::{self, To};
 use crate::live::{Entry, Kind};
 
 pub(crate) use body::Sent;
-pub(crate) use store::{KeyStore, Opened, Opens, Stores, tend};
+pub(crate) use store::{KeyStore, Opened, Opens, Stores, Trusted, tend, trusted};
 
 /// The keys of one route. All clones share their runs, also over reloads that say the same of them.
 #[derive(Clone, Debug)]
@@ -129,10 +129,7 @@ fn is_nothing(outcome: Outcome) -> bool {
 
 /// Whether the head of an answer from an upstream with this trust proves that.
 pub(crate) fn says_nothing_happened(status: StatusCode, headers: &HeaderMap, trust: Trust) -> bool {
-    let reason = match trust {
-        Trust::Inside => headers.get(names::REASON).and_then(|word| Reason::from_word(word.to_str().ok()?)),
-        Trust::Outside => None,
-    };
+    let reason = oneclock_http::reason(headers, trust);
     let seen = match grpc::status(headers) {
         Some(status) => Seen::GrpcAnswer { status, reason },
         None => Seen::Answer { status: status.as_u16(), reason },

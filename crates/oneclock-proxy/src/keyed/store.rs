@@ -1,4 +1,5 @@
-//! The stores of keys: opened once for each URL, shared among routes, kept by a reload, and looked after.
+//! The stores of keys: opened once for each URL, shared among routes, kept by a reload that finds the same roots, and looked
+//! after.
 //!
 //! Decides what a start does about a store that cannot be used. A file that cannot be opened, or a server that refuses, ends
 //! the start: nobody mends that by waiting. A server that cannot be reached does not, since requests without keys have no
@@ -16,7 +17,9 @@ use oneclock_postgres::{PgError, Pool};
 use tokio::sync::OnceCell;
 
 use crate::StartFailed;
-use crate::config::{IdempotencyStore, is_over_tls};
+use crate::config::{Config, IdempotencyStore, is_over_tls};
+use crate::digest::Digest;
+use crate::tls::UpstreamSecured;
 use crate::{table, tls};
 
 use super::tls::Tls;
@@ -60,14 +63,35 @@ pub(crate) struct Opened {
     store: KeyStore,
 }
 
-/// The stores of a table, each of which is known by all that its URL says.
-pub(crate) type Stores = HashMap<IdempotencyStore, Opened>;
+/// The stores of a table, each of which is known by all that its URL says, and by what its roots were when it was opened.
+pub(crate) type Stores = HashMap<(IdempotencyStore, Option<Digest>), Opened>;
+
+/// What the files of stores that are reached over TLS said when the configuration was read.
+pub(crate) type Trusted = HashMap<IdempotencyStore, UpstreamSecured>;
+
+/// What the files of its stores say.
+pub(crate) fn trusted(config: &Config) -> Result<Trusted, StartFailed> {
+    let stores = config.routes.iter().filter_map(|route| Some(&route.idempotency.as_ref()?.store));
+    let over_tls = stores.filter_map(|store| match store {
+        IdempotencyStore::Postgres { url, ca } if is_over_tls(url) => Some((store, ca.as_deref())),
+        _ => None,
+    });
+    let read = over_tls.map(|(store, ca)| {
+        let failed = |source| StartFailed::Store { store: store.to_string(), source };
+        Ok((store.clone(), tls::trusting(ca).map_err(failed)?))
+    });
+    read.collect()
+}
 
 // === Opened ===
 
 impl Opened {
-    /// Opens the store that is written so. A server is not asked yet.
-    pub(crate) fn open(written: &IdempotencyStore, opens: Opens) -> Result<Self, StartFailed> {
+    /// Opens the store that is written so, over TLS where roots are known for it. A server is not asked yet.
+    pub(crate) fn open(
+        written: &IdempotencyStore,
+        trusted: Option<&UpstreamSecured>,
+        opens: Opens,
+    ) -> Result<Self, StartFailed> {
         let failed = |source| StartFailed::Store { store: written.to_string(), source };
         let store = match written {
             _ if opens == Opens::Nothing => KeyStore::Unopened,
@@ -75,12 +99,11 @@ impl Opened {
                 let store = oneclock_sqlite::IdempotencyStore::builder(path).build();
                 KeyStore::Sqlite(store.map_err(|source| failed(source.into()))?)
             }
-            IdempotencyStore::Postgres { url, ca } => {
+            IdempotencyStore::Postgres { url, .. } => {
                 let pool = Pool::builder(url.as_str()).size(CONNECTIONS);
-                let pool = if is_over_tls(url) {
-                    pool.build_with(Tls::new(tls::trusting(ca.as_deref()).map_err(failed)?))
-                } else {
-                    pool.build()
+                let pool = match trusted {
+                    Some(trusted) => pool.build_with(Tls::new(Arc::clone(&trusted.config))),
+                    None => pool.build(),
                 };
                 let pool = pool.map_err(|source| failed(source.into()))?;
                 let store = oneclock_postgres::IdempotencyStore::builder(pool).build();

@@ -16,7 +16,7 @@ use oneclock_proxy::config::{Config, Route, UpstreamProtocol};
 use oneclock_proxy::{Proxy, Running};
 use oneclock_test::Protocol;
 use oneclock_test::caller::{H1Outcome, H2Outcome};
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) const BOTH: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
@@ -75,7 +75,9 @@ impl Upstream {
         F: Fn(Request<Incoming>) -> R + Clone + Send + 'static,
         R: Future<Output = Answer> + Send + 'static,
     {
-        let listener = TcpListener::bind(loopback()).await.expect("a port");
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(loopback()).expect("a port");
+        let listener = socket.listen(1_024).expect("a listener"); // hundreds may come at once
         let addr = listener.local_addr().expect("an address");
         let service = tower::service_fn(move |request| {
             let answered = handler(request);

@@ -64,8 +64,11 @@ impl Log {
 
     #[track_caller]
     fn of(&self, path: &str) -> Seen {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *all.get(path).unwrap_or_else(|| panic!("{path} never came"))
+        self.find(path).unwrap_or_else(|| panic!("{path} never came"))
+    }
+
+    fn find(&self, path: &str) -> Option<Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(path).copied()
     }
 }
 
@@ -166,7 +169,7 @@ async fn each_is_cut_off_at_its_own_deadline_and_none_at_anothers() {
             let granted = problem["budget_ms"].as_f64().expect("a number");
             assert!(granted.ceil() <= *given as f64, "{path}: {problem:#}");
             assert_eq!(problem["bound"], "caller", "{path}: {problem:#}");
-            let seen = log.of(path);
+            let seen = log.find(path).unwrap_or_else(|| panic!("{path} never came: {problem:#}"));
             assert!(seen.told < *given, "{path}: {} of {given}", seen.told);
             let after = ended(&log, path).await.since(called.sent);
             assert!(after >= ms(*given), "{path}: it was cut off after {after:?} of {given} ms");

@@ -7,11 +7,14 @@ use oneclock_core::ingress::Coverage;
 use oneclock_proxy::config::UpstreamProtocol;
 use oneclock_test::caller::{Caller, H2Outcome, How};
 use oneclock_test::peer::{self, Leaving, ResetAt};
-use oneclock_test::{Probe, Protocol, Reason};
+use oneclock_test::{Baseline, Probe, Protocol, Reason};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::common::{
-    AMPLE, BOTH, Upstream, address, body, config, config_with, ms, start, text, told, whole_h1, whole_h2,
+    AMPLE, BOTH, Upstream, address, body, config, config_with, loopback, ms, start, text, told, whole_h1, whole_h2,
 };
 
 #[tokio::test]
@@ -253,4 +256,43 @@ async fn the_work_behind_it_stops_when_the_caller_leaves() {
     call.leave().await.expect("left");
     probe.ended(1).await.expect("it was dropped");
     assert_eq!(probe.running(), 0);
+}
+
+/// Its socket is full, so that not even a goodbye can be written to it.
+#[tokio::test]
+async fn a_stream_leaves_nothing_behind_at_an_upstream_that_stops_reading() {
+    const UPLOAD: usize = 64 << 20; // the kernels do not take all of that
+    // SETTINGS with the largest window for a stream, and the largest WINDOW_UPDATE for all of them.
+    const WINDOWS: &[u8] = b"\0\0\x06\x04\0\0\0\0\0\0\x04\x7f\xff\xff\xff\0\0\x04\x08\0\0\0\0\0\x7f\xff\0\0";
+    let listener = TcpSocket::new_v4().expect("a socket");
+    listener.set_recv_buffer_size(8 * 1_024).expect("a smaller buffer");
+    listener.bind(loopback()).expect("a port");
+    let listener = listener.listen(8).expect("it listens");
+    let addr = listener.local_addr().expect("an address");
+    let upstream = AbortOnDropHandle::new(tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.expect("a connection");
+        socket.write_all(WINDOWS).await.expect("written");
+        std::future::pending::<()>().await; // the socket stays open
+    }));
+    let before = Baseline::tasks_only();
+    let file = config_with(addr, Protocol::Http2, |route| {
+        route.kind = Coverage::Streaming { idle: AMPLE, total: AMPLE };
+    });
+    let proxy = start(file).await;
+    let mut caller = TcpStream::connect(address(&proxy)).await.expect("a connection");
+    let head =
+        format!("POST /events HTTP/1.1\r\nx-remaining-ms: 1500\r\nhost: shop\r\ncontent-length: {UPLOAD}\r\n\r\n");
+    let (mut read, mut write) = caller.split();
+    let uploads = async {
+        write.write_all(head.as_bytes()).await?;
+        write.write_all(&vec![0; UPLOAD]).await
+    };
+    tokio::select! {
+        uploaded = uploads => assert!(uploaded.is_err(), "somebody took all of it"),
+        _ = read.read_u8() => {} // at the deadline of its establishment
+    }
+    drop(caller);
+    proxy.shutdown().await;
+    assert!(!upstream.is_finished());
+    before.assert_back().await;
 }

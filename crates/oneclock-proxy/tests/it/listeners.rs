@@ -291,3 +291,35 @@ async fn tls_can_be_switched_on_at_the_same_address() {
     let outcome = Caller::h1(addr).get("/").answer().await.expect("sent");
     assert!(!matches!(outcome, H1Outcome::Complete { .. }), "{outcome:?}");
 }
+
+/// Who comes during a drain goes elsewhere at once, and is not left with a connection that nobody reads until the process ends.
+#[tokio::test]
+async fn who_comes_during_a_drain_is_refused() {
+    let upstream = peer::stall(Protocol::Http1).expect("a port");
+    let proxy = start(config(upstream.addr(), Protocol::Http1)).await;
+    let addr = address(&proxy);
+    let call = Caller::h1(addr).get("/stock").header("x-remaining-ms", "1500").send(How::Close).await.expect("sent");
+    upstream.await_request().await.expect("a request");
+    let draining = tokio::spawn(proxy.shutdown());
+    let refused = async {
+        while TcpStream::connect(addr).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, refused).await.expect("refused");
+    assert!(!draining.is_finished(), "while the first is under way");
+    whole_h1(call.answer().await);
+    draining.await.expect("no panic");
+}
+
+/// A rush of callers is let in: beyond the usual 128 that may wait to be accepted, each would have to knock again a second later.
+#[tokio::test]
+#[cfg_attr(not(target_os = "linux"), ignore = "systems count differently")]
+async fn a_rush_of_callers_is_let_in() {
+    let upstream = peer::echo_headers(Protocol::Http1).expect("a port");
+    let proxy = start(config(upstream.addr(), Protocol::Http1)).await;
+    let addr = address(&proxy);
+    // On this one thread, so that nothing is accepted meanwhile.
+    let connected: Result<Vec<_>, _> = (0..600).map(|_| std::net::TcpStream::connect_timeout(&addr, ms(500))).collect();
+    assert_eq!(connected.expect("none is left at the door").len(), 600);
+}

@@ -1,7 +1,9 @@
 //! Another configuration while requests are under way, and configurations that do not run.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -101,6 +103,42 @@ async fn a_reload_that_is_refused_changes_nothing() {
     assert!(last.at > last.taken_at);
     let (_, _, body) = whole_h1(Caller::h1(address(&proxy)).get("/").answer().await.expect("sent"));
     assert_eq!(body, "one");
+}
+
+/// At each of its waits: what holds is what is remembered.
+#[tokio::test]
+async fn a_reload_that_is_dropped_was_taken_and_says_so_or_was_not() {
+    let one = named("one").await;
+    let mut given_up = [0, 0]; // before it was taken, and after
+    for waits in 0..8 {
+        let mut file = config(one.addr, Protocol::Http1);
+        let mut second = file.listeners[0].clone();
+        second.name = "second".into();
+        file.listeners.push(second);
+        let mut proxy = start(file).await;
+        let before = proxy.last_reload();
+        let mut fewer = proxy.config();
+        fewer.listeners.pop(); // whose socket is waited for in the end
+        let mut reload = Box::pin(proxy.reload(fewer));
+        let mut left = waits;
+        let ended = poll_fn(|cx| match reload.as_mut().poll(cx) {
+            Poll::Ready(ended) => Poll::Ready(Some(ended)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => {
+                left -= 1;
+                Poll::Pending
+            }
+        });
+        let ended = ended.await.transpose().expect("nothing is wrong with it");
+        drop(reload);
+        let after = proxy.last_reload();
+        let holds = after.hash != before.hash;
+        assert_eq!(after.taken_at != before.taken_at, holds, "after {waits} waits");
+        if ended.is_none() {
+            given_up[usize::from(holds)] += 1;
+        }
+    }
+    assert!(given_up.iter().all(|times| *times > 0), "{given_up:?}");
 }
 
 #[tokio::test]

@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 
 use oneclock_core::ingress::Coverage;
-use oneclock_test::{PATIENCE, Protocol};
+use oneclock_test::{PATIENCE, Protocol, peer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::common::{address, config, config_with, loopback, ms, start};
+use crate::common::{AMPLE, address, config, config_with, loopback, ms, start, told};
 
 const ASKS: &str = "GET /chat HTTP/1.1\r\nhost: shop\r\nconnection: keep-alive, Upgrade\r\nupgrade: websocket\r\n\
                     sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n\r\n";
@@ -58,8 +58,12 @@ async fn head_of(socket: &mut TcpStream) -> String {
 }
 
 async fn asking(addr: SocketAddr) -> (TcpStream, String) {
+    asking_with(addr, ASKS).await
+}
+
+async fn asking_with(addr: SocketAddr, asks: &str) -> (TcpStream, String) {
     let mut socket = TcpStream::connect(addr).await.expect("a connection");
-    socket.write_all(ASKS.as_bytes()).await.expect("sent");
+    socket.write_all(asks.as_bytes()).await.expect("sent");
     let head = head_of(&mut socket).await;
     (socket, head)
 }
@@ -149,4 +153,47 @@ async fn an_upgrade_that_is_not_granted_is_an_answer_like_any_other() {
     let mut body = [0; 2];
     timeout(PATIENCE, socket.read_exact(&mut body)).await.expect("in time").expect("a body");
     assert_eq!(&body, b"no");
+}
+
+/// A caller does not choose its limits by asking for more.
+#[tokio::test]
+async fn an_upgrade_that_nobody_answers_takes_no_longer_than_one_exchange_may() {
+    let upstream = peer::stall(Protocol::Http1).expect("a port");
+    let file = config_with(upstream.addr(), Protocol::Http1, |route| {
+        route.when_absent = AMPLE;
+        route.backend_request = Some(ms(200));
+    });
+    let proxy = start(file).await;
+    let (_, head) = asking(address(&proxy)).await;
+    assert!(head.starts_with("http/1.1 504 "), "{head}");
+    assert!(told(&upstream.await_request().await.expect("a request").headers) <= 200);
+}
+
+/// RFC 6455 section 4.1: it is asked for with GET.
+#[tokio::test]
+async fn another_method_that_asks_for_an_upgrade_is_an_ordinary_request() {
+    let mut upstream = Echo::answering("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+    let proxy = start(config(upstream.addr, Protocol::Http1)).await;
+    let asks = ASKS.replace("GET ", "POST ").replace("host: shop\r\n", "host: shop\r\ncontent-length: 0\r\n");
+    let (_, head) = asking_with(address(&proxy), &asks).await;
+    assert!(head.starts_with("http/1.1 200 "), "{head}");
+    let asked = upstream.heads.recv().await.expect("asked");
+    assert!(asked.starts_with("post /chat ") && asked.contains("x-remaining-ms: "), "{asked}");
+    assert!(!asked.contains("upgrade"), "{asked}");
+}
+
+/// Contract X10: a drain knows how long it may live.
+#[tokio::test]
+async fn an_upgrade_that_is_not_granted_on_a_declared_stream_is_one() {
+    let upstream = Echo::answering("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nn").await;
+    let mut file = config_with(upstream.addr, Protocol::Http1, |route| {
+        route.when_absent = ms(200);
+        route.kind = Coverage::Streaming { idle: AMPLE, total: ms(1_500) };
+    });
+    file.shutdown_grace = AMPLE;
+    let proxy = start(file).await;
+    let (_socket, head) = asking(address(&proxy)).await;
+    assert!(head.starts_with("http/1.1 403 "), "{head}");
+    let drained = proxy.shutdown().await;
+    assert!(drained.grace > ms(200) && drained.grace <= ms(1_500), "{drained:?}");
 }

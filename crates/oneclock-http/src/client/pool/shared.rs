@@ -15,11 +15,10 @@ use oneclock::clock;
 use oneclock_core::{Deadline, Tick};
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
-use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tokio_util::task::TaskTracker;
 
 use super::{Exchanged, GOODBYE, Io, Kept, Pool, Turn, lock, said};
+use crate::client::tasks::Tasks;
 use crate::client::upload::Sending;
 
 type Http2 = std::pin::Pin<Box<http2::Connection<Io, Sending, Tasks>>>;
@@ -58,13 +57,6 @@ pub(in crate::client) enum NoStream {
     /// Each stream is taken, and there are as many connections as there may be. Resolves when one may be free, or when a
     /// connection takes no new calls.
     Full(OwnedNotified),
-}
-
-/// Spawns what hyper spawns for one HTTP/2 connection, so that it ends with the connection.
-#[derive(Clone)]
-pub(in crate::client) struct Tasks {
-    cut: CancellationToken,
-    tracker: TaskTracker,
 }
 
 // === Pool ===
@@ -118,7 +110,7 @@ impl Pool {
 
     /// Speaks HTTP/2 over `io`, makes that a connection of this pool, and takes the first stream on it.
     pub(in crate::client) async fn share(self: &Arc<Self>, io: Io, turn: Turn) -> hyper::Result<Stream> {
-        let tasks = Tasks { cut: CancellationToken::new(), tracker: TaskTracker::new() };
+        let tasks = Tasks::new();
         // Until it says how many it allows, what it allows on another one: what is too many is refused, and the call with it.
         let known = self.kept().shared.first().map(|shared| shared.room.max_streams());
         let mut builder = http2::Builder::new(tasks.clone());
@@ -265,21 +257,15 @@ async fn drive_shared(driver: Driver, idle_timeout: Duration) {
         pool.forget(id);
     }
     // The calls that are still on it go on, each to its own deadline; then there is a moment for resets to leave.
-    if !closing.is_cancelled() && !tasks.tracker.is_empty() {
+    if !closing.is_cancelled() && !tasks.is_empty() {
         tokio::select! {
             () = closing.cancelled() => {}
-            () = wait_for(&tasks.tracker) => {}
+            () = tasks.ended() => {}
         }
     }
     let connection = lock(&room.connection).take();
     drop(connection); // not under the lock
-    let _ = timeout(GOODBYE, wait_for(&tasks.tracker)).await;
-    tasks.cut.cancel();
-}
-
-async fn wait_for(tracker: &TaskTracker) {
-    tracker.close();
-    tracker.wait().await;
+    tasks.end_within(GOODBYE).await;
 }
 
 // === Stream ===
@@ -306,20 +292,6 @@ impl Drop for Stream {
         *lock(&self.connection.used) = clock::now();
         self.connection.streams.fetch_sub(1, Ordering::AcqRel);
         self.connection.room.freed.notify_one();
-    }
-}
-
-// === Tasks ===
-
-impl<F> hyper::rt::Executor<F> for Tasks
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn execute(&self, work: F) {
-        let cut = self.cut.clone();
-        self.tracker.spawn(async move {
-            let _ = cut.run_until_cancelled_owned(work).await;
-        });
     }
 }
 

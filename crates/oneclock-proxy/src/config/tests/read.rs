@@ -48,7 +48,7 @@ fn every_key_is_read() {
         (tls.ca.as_deref().unwrap().to_str(), &*tls.server_name.clone().unwrap()),
         (Some("/etc/oneclock/ca.crt"), "payment.internal")
     );
-    assert_eq!(config.files().len(), 6, "{:?}", config.files());
+    assert_eq!(config.files().len(), 7, "{:?}", config.files());
 
     let [reports, events, pay] = &config.routes[..] else { panic!("{config}") };
     assert_eq!((reports.when_absent, reports.ceiling), (ms(30_000), ms(30_000)));

@@ -1,5 +1,6 @@
 //! Which requests leave a line.
 
+use oneclock_core::Trust;
 use oneclock_test::caller::Caller;
 use oneclock_test::{Protocol, peer};
 use serde_json::{Value, json};
@@ -45,6 +46,30 @@ async fn two_hops_keep_the_same_traces() {
     let (of_first, of_second) = (traces(first.lines().await), traces(second.lines().await));
     assert_eq!(of_first, of_second);
     assert!(of_first.len() > 5 && of_first.len() < 35, "{}", of_first.len());
+}
+
+/// All ones is above each threshold, and whoever may choose would choose that.
+#[tokio::test]
+async fn an_outsider_does_not_choose_what_is_kept() {
+    let upstream = peer::echo_headers(Protocol::Http1).expect("a port");
+    const REQUESTS: usize = 40;
+    for (listener, route, kept) in [
+        (Trust::Outside, None, REQUESTS / 4),
+        (Trust::Inside, Some(Trust::Outside), REQUESTS / 4),
+        (Trust::Inside, None, REQUESTS),
+        (Trust::Outside, Some(Trust::Inside), REQUESTS),
+    ] {
+        let mut file = config(upstream.addr(), Protocol::Http1);
+        (file.listeners[0].trust, file.routes[0].trust) = (listener, route);
+        let logged = Logged::with(file, |log| log.sample = share(250_000)).await;
+        for _ in 0..REQUESTS {
+            let parent = format!("00-{:032x}-b7ad6b7169203331-01", u128::MAX);
+            let call = Caller::h1(logged.addr()).get("/stock").header("traceparent", parent);
+            whole_h1(call.answer().await.expect("sent"));
+        }
+        let lines = logged.lines().await;
+        assert!(lines.len().abs_diff(kept) <= 1, "{} of {REQUESTS} for {listener:?}, {route:?}", lines.len());
+    }
 }
 
 #[tokio::test]

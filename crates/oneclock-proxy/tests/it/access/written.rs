@@ -1,7 +1,7 @@
 //! Where lines go, and what happens when they cannot.
 
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -109,6 +109,57 @@ async fn requests_go_on_where_nothing_can_be_written() {
     logged.proxy.shutdown().await;
 }
 
+#[cfg(unix)]
+fn make_pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo").success());
+}
+
+/// Whether `done` was there before `pipe` had a reader, which it has in the end, so that whoever waits for one is let go.
+#[cfg(unix)]
+async fn waits_for_no_reader<T>(pipe: &Path, done: impl Future<Output = T>) -> T {
+    let (is_done, waits) = std::sync::mpsc::channel();
+    let pipe = pipe.to_owned();
+    let dog = std::thread::spawn(move || match waits.recv_timeout(AMPLE) {
+        Ok(()) => true,
+        Err(_) => fs::File::open(pipe).is_err(),
+    });
+    let done = done.await;
+    let _ = is_done.send(());
+    assert!(dog.join().expect("no panic"), "it waited for the reader of a pipe");
+    done
+}
+
+/// To open a pipe waits until somebody reads it. Here this thread is all the runtime has.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_pipe_that_nobody_reads_keeps_no_start_and_no_reload() {
+    let upstream = peer::echo_headers(Protocol::Http1).expect("a port");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (pipe, other) = (folder.path().join("pipe"), folder.path().join("other"));
+    make_pipe(&pipe);
+    make_pipe(&other);
+    let mut file = config(upstream.addr(), Protocol::Http1);
+    file.access_log.to = LogTo::File(pipe.clone());
+    let mut proxy = waits_for_no_reader(&pipe, Box::pin(start(file))).await;
+    let addr = address(&proxy);
+    let mut broken = proxy.config();
+    broken.routes[0].upstream = "nobody".into();
+    waits_for_no_reader(&pipe, Box::pin(proxy.reload(broken))).await.expect_err("it is refused");
+    let mut moved = proxy.config();
+    moved.access_log.to = LogTo::File(other.clone());
+    waits_for_no_reader(&other, Box::pin(proxy.reload(moved.clone()))).await.expect("it is taken");
+    waits_for_no_reader(&other, Box::pin(proxy.reload(moved))).await.expect("it is taken");
+    whole_h1(Caller::h1(addr).get("/stock").answer().await.expect("sent"));
+    // Now somebody does, and nothing was lost.
+    let read = tokio::task::spawn_blocking(move || {
+        let mut line = String::new();
+        BufReader::new(fs::File::open(other)?).read_line(&mut line).map(|_| line)
+    });
+    let line = tokio::time::timeout(AMPLE, read).await.expect("it is written").expect("no panic").expect("a line");
+    assert!(line.contains(r#""path":"/stock""#) && !line.contains("lost"), "{line}");
+    proxy.shutdown().await;
+}
+
 /// A pipe that nobody reads: its writer waits, requests do not, and the first line that gets through says how many are missing.
 #[cfg(unix)]
 #[tokio::test]
@@ -116,7 +167,7 @@ async fn a_writer_that_stalls_stalls_no_request() {
     const REQUESTS: usize = 5_000; // more than the pipe, the writer and the queue hold
     let folder = tempfile::tempdir().expect("a folder");
     let pipe = folder.path().join("pipe");
-    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    make_pipe(&pipe);
     let mut reader = fs::OpenOptions::new().read(true).write(true).open(&pipe).expect("a pipe");
     let mut file = config(([127, 0, 0, 1], 1).into(), Protocol::Http1);
     file.routes[0].matches[0].path = oneclock_proxy::config::PathMatch::Exact("/stock".into());

@@ -1,5 +1,6 @@
 //! What the admin pages change: a stop, the retries and the mode of a route; and what they do not let anybody change.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -43,8 +44,8 @@ async fn a_drain_is_answered_at_once_and_the_pages_stay_until_it_is_over() {
     assert!(TcpStream::connect(pages).await.is_err() && TcpStream::connect(front).await.is_err());
 }
 
-#[tokio::test]
-async fn retries_are_switched_off_and_on_for_the_very_next_request() {
+/// An upstream that has nothing but failures, and how often it was asked.
+async fn failing() -> (Upstream, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
     let upstream = Upstream::of(move |request| {
@@ -53,15 +54,24 @@ async fn retries_are_switched_off_and_on_for_the_very_next_request() {
             let _ = request.into_body().collect().await;
             Response::builder().status(503).body(body(Full::<Bytes>::default())).expect("an answer")
         }
-    })
-    .await;
+    });
+    (upstream.await, asked)
+}
+
+/// With so many attempts after the first.
+fn retried(upstream: SocketAddr, attempts: u32) -> Config {
     let text = format!(
         "listeners: [{{ name: http, address: 127.0.0.1:0 }}]\nadmin: 127.0.0.1:0\n\
-         upstreams: {{ app: {{ url: 'http://{}' }} }}\n\
-         routes: [{{ name: orders, upstream: app, retry: {{ attempts: 2, backoff: 1ms }} }}]\n",
-        upstream.addr
+         upstreams: {{ app: {{ url: 'http://{upstream}' }} }}\n\
+         routes: [{{ name: orders, upstream: app, retry: {{ attempts: {attempts}, backoff: 1ms }} }}]\n"
     );
-    let file = Config::parse(&text).expect("a configuration");
+    Config::parse(&text).expect("a configuration")
+}
+
+#[tokio::test]
+async fn retries_are_switched_off_and_on_for_the_very_next_request() {
+    let (upstream, asked) = failing().await;
+    let file = retried(upstream.addr, 2);
     let mut proxy = start(file.clone()).await;
     let front = address(&proxy);
     let attempts = || async {
@@ -89,6 +99,34 @@ async fn retries_are_switched_off_and_on_for_the_very_next_request() {
     other.routes[0].ceiling = ms(9_000);
     proxy.reload(other).await.expect("it is taken");
     assert_eq!(attempts().await, 3, "a reload that says something else of the route ends it");
+}
+
+/// Off and on is no way around what all retries may cost together (contract R9), nor is a reload in between.
+#[tokio::test]
+async fn retries_that_are_let_on_again_have_the_tokens_that_they_had() {
+    let (upstream, asked) = failing().await;
+    let file = retried(upstream.addr, 9);
+    let mut proxy = start(file.clone()).await;
+    let front = address(&proxy);
+    let attempts = || async {
+        let before = asked.load(Ordering::SeqCst);
+        whole_h1(Caller::h1(front).get("/stock").answer().await.expect("sent"));
+        asked.load(Ordering::SeqCst) - before
+    };
+    // Without a token there is one retry a second, so there may be a second attempt now and then, and no third.
+    let used_up = async { while attempts().await > 2 {} };
+    tokio::time::timeout(AMPLE, used_up).await.expect("ten tokens at first, and nothing that succeeds");
+    for reloads in [false, true] {
+        assert_eq!(patch(&proxy, r#"{"route": "orders", "retry": "off"}"#).await.status, 200);
+        assert_eq!(attempts().await, 1);
+        if reloads {
+            proxy.reload(file.clone()).await.expect("it is taken");
+            assert_eq!(attempts().await, 1);
+        }
+        assert_eq!(patch(&proxy, r#"{"route": "orders", "retry": "on"}"#).await.status, 200);
+        let made = attempts().await;
+        assert!(made <= 2, "{made} attempts, with no token left");
+    }
 }
 
 #[tokio::test]

@@ -1,12 +1,14 @@
 //! Keys of several proxies, in one database.
 
+use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::StatusCode;
 use oneclock_http::rustls;
 use oneclock_postgres::tokio_postgres::{self, NoTls};
 use oneclock_proxy::config::IdempotencyStore;
-use oneclock_proxy::{Proxy, StartFailed};
+use oneclock_proxy::{ConfigFile, Proxy, StartFailed};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -14,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Till, charge, is_replay, keyed, problem, told, unkeyed};
-use crate::common::{address, loopback, start};
+use crate::common::{AMPLE, address, loopback, start};
 
 /// A database of its own, on the server of the tests.
 struct Database {
@@ -143,35 +145,100 @@ async fn a_server_that_comes_later_is_used_from_then_on() {
     database.gone().await;
 }
 
+/// A certificate that vouches for itself, and what a server needs to show it.
+fn certificate() -> (String, TlsAcceptor) {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
+    let config = rustls::ServerConfig::builder().with_no_client_auth();
+    let config = config.with_single_cert(vec![made.cert.der().clone()], key).expect("they belong together");
+    (made.cert.pem(), TlsAcceptor::from(Arc::new(config)))
+}
+
+/// A server before `server` that takes nobody without TLS. Dropped means stopped, with all its connections.
+struct Secured {
+    port: u16,
+    relaying: AbortOnDropHandle<()>,
+}
+
+impl Secured {
+    async fn before(server: (String, u16), acceptor: TlsAcceptor, port: u16) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let relaying = tokio::spawn(async move {
+            let mut passing = JoinSet::new();
+            while let Ok((mut client, _)) = listener.accept().await {
+                let (acceptor, server) = (acceptor.clone(), server.clone());
+                passing.spawn(async move {
+                    let mut asks = [0; 8];
+                    client.read_exact(&mut asks).await?;
+                    assert_eq!(asks, [0, 0, 0, 8, 4, 210, 22, 47], "an SSLRequest, and nothing in the clear");
+                    client.write_all(b"S").await?;
+                    let mut client = acceptor.accept(client).await?;
+                    let mut there = TcpStream::connect((&*server.0, server.1)).await?;
+                    tokio::io::copy_bidirectional(&mut client, &mut there).await
+                });
+            }
+        });
+        Self { port, relaying: AbortOnDropHandle::new(relaying) }
+    }
+
+    async fn gone(self) {
+        self.relaying.abort();
+        let _ = self.relaying.await;
+    }
+}
+
+/// The same authority, a year later: nothing is written but its file, and nobody restarts anything.
+#[tokio::test]
+async fn other_roots_of_a_server_are_used_from_the_next_request_on() {
+    let (database, till) = (Database::new().await, Till::open().await);
+    let folder = tempfile::tempdir().expect("a folder");
+    let (ca, path) = (folder.path().join("ca.pem"), folder.path().join("proxy.yaml"));
+    let ((old, shows_old), (new, shows_new)) = (certificate(), certificate());
+    std::fs::write(&ca, old).expect("written");
+    let server = Secured::before(database.place(), shows_old, 0).await;
+    let port = server.port;
+    let text = format!(
+        "listeners: [{{ name: http, address: 127.0.0.1:0 }}]\nadmin: none\nupstreams: {{ app: {{ url: 'http://{}' }} }}\n\
+         routes:\n- upstream: app\n  idempotency:\n    store: 'postgres://{}@127.0.0.1:{port}/{}?sslmode=require'\n\
+         \x20   ca: {}\n    principal: everybody\n",
+        till.addr,
+        database.user(),
+        database.name,
+        ca.display()
+    );
+    std::fs::write(&path, text).expect("written");
+    let (mut file, config) = ConfigFile::open(path).await.expect("it is read");
+    let mut proxy = start(config).await;
+    let (status, ..) = told(charge(address(&proxy), "tap-7", "499")).await;
+    assert_eq!(status, StatusCode::CREATED);
+
+    server.gone().await;
+    let server = Secured::before(database.place(), shows_new, port).await;
+    let (status, _, body) = told(charge(address(&proxy), "tap-8", "499")).await;
+    assert_eq!((status, &*problem(&body)), (StatusCode::SERVICE_UNAVAILABLE, "store_unreachable"), "of whom is that?");
+    std::fs::write(&ca, new).expect("written");
+    tokio::time::timeout(AMPLE, file.changed()).await.expect("it is looked at");
+    proxy.reload_file(&mut file).await.expect("it is taken");
+    let (status, headers, _) = told(charge(address(&proxy), "tap-8", "499")).await;
+    assert_eq!((status, is_replay(&headers)), (StatusCode::CREATED, false));
+    let (status, headers, _) = told(charge(address(&proxy), "tap-7", "499")).await;
+    assert_eq!((status, is_replay(&headers), till.charges()), (StatusCode::CREATED, true, 2), "the same records");
+    proxy.shutdown().await;
+    server.gone().await;
+    database.gone().await;
+}
+
 /// Certificates of one's own: a server that takes nobody without TLS, from the roots in a file.
 #[tokio::test]
 async fn a_server_is_reached_over_tls_if_its_url_says_so() {
     let (database, till) = (Database::new().await, Till::open().await);
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let (roots, acceptor) = certificate();
     let folder = tempfile::tempdir().expect("a folder");
     let ca = folder.path().join("ca.pem");
-    std::fs::write(&ca, made.cert.pem()).expect("written");
-    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
-    let config = rustls::ServerConfig::builder().with_no_client_auth();
-    let config = config.with_single_cert(vec![made.cert.der().clone()], key).expect("they belong together");
-    let (acceptor, server) = (TlsAcceptor::from(std::sync::Arc::new(config)), database.place());
-    let listener = TcpListener::bind(loopback()).await.expect("a port");
-    let port = listener.local_addr().expect("an address").port();
-    let _relaying = AbortOnDropHandle::new(tokio::spawn(async move {
-        let mut passing = JoinSet::new();
-        while let Ok((mut client, _)) = listener.accept().await {
-            let (acceptor, server) = (acceptor.clone(), server.clone());
-            passing.spawn(async move {
-                let mut asks = [0; 8];
-                client.read_exact(&mut asks).await?;
-                assert_eq!(asks, [0, 0, 0, 8, 4, 210, 22, 47], "an SSLRequest, and nothing in the clear");
-                client.write_all(b"S").await?;
-                let mut client = acceptor.accept(client).await?;
-                let mut there = TcpStream::connect((&*server.0, server.1)).await?;
-                tokio::io::copy_bidirectional(&mut client, &mut there).await
-            });
-        }
-    }));
+    std::fs::write(&ca, roots).expect("written");
+    let server = Secured::before(database.place(), acceptor, 0).await;
+    let port = server.port;
     let url = format!("postgres://{}@127.0.0.1:{port}/{}?sslmode=require", database.user(), database.name);
     let store = |ca| IdempotencyStore::Postgres { url: url.clone(), ca };
     let proxy = start(keyed(till.addr, &store(Some(ca)))).await;
