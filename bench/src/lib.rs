@@ -6,7 +6,7 @@
 //! | [`cpu`] | what processes have used, and on which processors they are |
 //! | [`process`] | which processes belong to a program, and how much memory they hold |
 //! | [`guarded`] | that other people's programs end when a bench does |
-//! | [`line`] | callers' connections: hyper alone |
+//! | [`mod@line`] | callers' connections: hyper alone |
 //! | [`spread`] | what of several runs is shown |
 //! | [`record`] | where a run is kept |
 
