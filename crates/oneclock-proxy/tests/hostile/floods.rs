@@ -219,6 +219,19 @@ async fn floods_are_ended_or_cost_nothing_and_others_are_served_meanwhile() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// So many streams, each reset with CANCEL once the upstream has read it, until all their calls are cancelled there.
+async fn resets_what_was_passed_on(proxy: &Alone, upstream: &Recorder, streams: u32) {
+    let mut socket = TcpStream::connect(proxy.addr).await.expect("a connection");
+    socket.write_all(&[hello(&[]), settings_ack()].concat()).await.expect("written");
+    for nth in 0..streams {
+        let (stream, target) = (odd(nth), format!("/hang{nth}"));
+        socket.write_all(&get(stream, &target, END_STREAM)).await.expect("written");
+        upstream.reads(&target).await;
+        socket.write_all(&frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())).await.expect("written");
+    }
+    upstream.closed(streams as usize).await;
+}
+
 /// Streams that are reset only once the upstream is asked: each costs a call, which is cancelled, and nothing is left of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(target_os = "linux"), ignore = "reads /proc")]
@@ -227,15 +240,7 @@ async fn streams_reset_after_they_were_passed_on_leave_nothing_behind() {
     let upstream = Recorder::start(Answers::NotAll).await;
     let proxy = Alone::start(upstream.addr, 1_000, AMPLE).await;
     let (bystander, before) = (Bystander::start(proxy.addr).await, proxy.memory());
-    let mut socket = TcpStream::connect(proxy.addr).await.expect("a connection");
-    socket.write_all(&[hello(&[]), settings_ack()].concat()).await.expect("written");
-    for nth in 0..STREAMS {
-        let (stream, target) = (odd(nth), format!("/hang{nth}"));
-        socket.write_all(&get(stream, &target, END_STREAM)).await.expect("written");
-        upstream.reads(&target).await;
-        socket.write_all(&frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())).await.expect("written");
-    }
-    upstream.closed(STREAMS as usize).await;
+    resets_what_was_passed_on(&proxy, &upstream, STREAMS).await;
     let (served, after) = (bystander.stop().await, proxy.memory());
     println!("{STREAMS} streams reset after they were passed on, all cancelled; memory: {before}, {after}; {served}");
     served.assert_all();
@@ -249,15 +254,7 @@ async fn strangers_that_leave_before_anybody_is_answered_do_not_shut_others_out(
     const STREAMS: u32 = 60;
     let upstream = Recorder::start(Answers::NotAll).await;
     let proxy = Alone::start(upstream.addr, 1_000, AMPLE).await;
-    let mut socket = TcpStream::connect(proxy.addr).await.expect("a connection");
-    socket.write_all(&[hello(&[]), settings_ack()].concat()).await.expect("written");
-    for nth in 0..STREAMS {
-        let (stream, target) = (odd(nth), format!("/hang{nth}"));
-        socket.write_all(&get(stream, &target, END_STREAM)).await.expect("written");
-        upstream.reads(&target).await;
-        socket.write_all(&frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())).await.expect("written");
-    }
-    upstream.closed(STREAMS as usize).await;
+    resets_what_was_passed_on(&proxy, &upstream, STREAMS).await;
     for nth in 0..40 {
         let answer = Caller::h1(proxy.addr).get("/new").answer().await.expect("an answer");
         let served = matches!(&answer, H1Outcome::Complete { status, .. } if *status == 200);
