@@ -18,6 +18,7 @@ enum Place {
 
 const PLACES: &[(&str, Place)] = &[
     ("oneclock-core", Place::Level(0)),
+    ("oneclock-yaml", Place::Level(0)),
     ("oneclock", Place::Level(1)),
     ("oneclock-http", Place::Level(HTTP)),
     ("oneclock-axum", Place::Level(3)),

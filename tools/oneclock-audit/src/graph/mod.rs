@@ -1,0 +1,183 @@
+//! Who calls whom, with everything that bounds each call.
+//!
+//! Joins the names of an [`Inventory`](crate::inventory::Inventory): what two files describe is one component ([`merge`]),
+//! and every edge gets those that answer to its name, the nearest ones in the tree of files where several do ([`names`]). What bounds a call is gathered from the call, from its
+//! caller and from what is said of everybody's calls to that name ([`limits`]). Decides nothing about what fits.
+
+pub mod limits;
+mod merge;
+mod names;
+pub mod paths;
+
+use std::collections::HashMap;
+
+use crate::catalogue::{Kind, Side};
+use crate::inventory::{Component, ComponentId, Edge, EdgeId, Inventory, On, Setting, To};
+use limits::Limits;
+
+/// The joined graph.
+pub struct Graph<'a> {
+    /// What it was made of.
+    pub inventory: &'a Inventory,
+    /// Every call, joined; a call whose name nobody answers to leads nowhere.
+    pub hops: Vec<Hop<'a>>,
+    /// The hops that leave a component, by its number.
+    out: HashMap<ComponentId, Vec<usize>>,
+    /// The hops that arrive at a component.
+    into: HashMap<ComponentId, Vec<usize>>,
+    /// The settings of components.
+    of_component: HashMap<ComponentId, Vec<&'a Setting>>,
+    /// Who stands for whom.
+    stands: Vec<ComponentId>,
+}
+
+/// One call from one component to another.
+#[derive(Clone, Debug)]
+pub struct Hop<'a> {
+    /// Its number in [`Graph::hops`].
+    pub number: usize,
+    /// The call it is.
+    pub edge: EdgeId,
+    /// The same.
+    pub call: &'a Edge,
+    /// Who calls.
+    pub from: ComponentId,
+    /// Whom; `None` where nobody here answers to the name.
+    pub to: Option<ComponentId>,
+    /// How many others answer to the name equally well: with some, nothing about the callee is certain.
+    pub others: usize,
+    /// What bounds it.
+    pub limits: Limits<'a>,
+}
+
+// === Graph ===
+
+impl<'a> Graph<'a> {
+    /// Joins an inventory.
+    #[must_use]
+    pub fn of(inventory: &'a Inventory) -> Self {
+        let names = names::Names::of(inventory);
+        let stands = merge::merged(inventory);
+        let stand = |id: ComponentId| stands.get(id.0).copied().unwrap_or(id);
+        let settings = Settings::of(inventory, &stand);
+        let mut hops = Vec::new();
+        for (number, call) in inventory.edges.iter().enumerate() {
+            let edge = EdgeId(number);
+            let from = stand(call.from);
+            let callees = match &call.to {
+                To::Component(id) => vec![*id],
+                To::Name(name) => names.who(name, call, inventory),
+            };
+            let mut callees: Vec<ComponentId> = callees.into_iter().map(stand).filter(|to| *to != from).collect();
+            callees.sort_unstable();
+            callees.dedup();
+            let limits = settings.of_call(edge, call, from, &callees, inventory);
+            let others = callees.len().saturating_sub(1);
+            let mut add = |to: Option<ComponentId>| {
+                hops.push(Hop { number: hops.len(), edge, call, from, to, others, limits: limits.clone() });
+            };
+            if callees.is_empty() {
+                add(None);
+            }
+            callees.into_iter().for_each(|to| add(Some(to)));
+        }
+        let mut out: HashMap<_, Vec<usize>> = HashMap::new();
+        let mut into: HashMap<_, Vec<usize>> = HashMap::new();
+        for hop in &hops {
+            out.entry(hop.from).or_default().push(hop.number);
+            if let Some(to) = hop.to {
+                into.entry(to).or_default().push(hop.number);
+            }
+        }
+        Self { inventory, hops, out, into, of_component: settings.of_component, stands }
+    }
+
+    /// A component.
+    #[must_use]
+    pub fn component(&self, id: ComponentId) -> Option<&'a Component> {
+        self.inventory.components.get(id.0)
+    }
+
+    /// The component that stands for one, where two files describe the same thing.
+    #[must_use]
+    pub fn stands_for(&self, id: ComponentId) -> ComponentId {
+        self.stands.get(id.0).copied().unwrap_or(id)
+    }
+
+    /// A component's name, for people.
+    #[must_use]
+    pub fn name(&self, id: ComponentId) -> &'a str {
+        self.component(id).map_or("", |component| &component.name)
+    }
+
+    /// Whom a hop calls, for people.
+    #[must_use]
+    pub fn callee(&self, hop: &Hop<'a>) -> String {
+        match (hop.to, &hop.call.to) {
+            (Some(to), _) => self.name(to).to_owned(),
+            (None, To::Component(to)) => self.name(*to).to_owned(),
+            (None, To::Name(name)) => name.to_string(),
+        }
+    }
+
+    /// The calls that a component makes.
+    pub fn calls_of(&self, id: ComponentId) -> impl Iterator<Item = &Hop<'a>> {
+        self.out.get(&id).into_iter().flatten().filter_map(|number| self.hops.get(*number))
+    }
+
+    /// The calls that arrive at a component.
+    pub fn calls_to(&self, id: ComponentId) -> impl Iterator<Item = &Hop<'a>> {
+        self.into.get(&id).into_iter().flatten().filter_map(|number| self.hops.get(*number))
+    }
+
+    /// The settings of a component as one that serves.
+    pub fn serves(&self, id: ComponentId) -> impl Iterator<Item = &'a Setting> {
+        self.of_component.get(&id).into_iter().flatten().copied().filter(|setting| setting.known.side == Side::Serve)
+    }
+
+    /// The setting of one kind of a component as one that serves; the written one, where there are several.
+    #[must_use]
+    pub fn serving(&self, id: ComponentId, kind: Kind) -> Option<&'a Setting> {
+        limits::chosen(self.serves(id).filter(|setting| setting.known.kind == kind))
+    }
+}
+
+/// Settings, by whom they are about.
+struct Settings<'a> {
+    of_component: HashMap<ComponentId, Vec<&'a Setting>>,
+    of_edge: HashMap<EdgeId, Vec<&'a Setting>>,
+    of_name: Vec<(&'a crate::inventory::Name, &'a Setting)>,
+}
+
+impl<'a> Settings<'a> {
+    fn of(inventory: &'a Inventory, stand: &impl Fn(ComponentId) -> ComponentId) -> Self {
+        let mut all = Self { of_component: HashMap::new(), of_edge: HashMap::new(), of_name: Vec::new() };
+        for setting in &inventory.settings {
+            match &setting.on {
+                On::Component(id) => all.of_component.entry(stand(*id)).or_default().push(setting),
+                On::Edge(id) => all.of_edge.entry(*id).or_default().push(setting),
+                On::CallsTo(name) => all.of_name.push((name, setting)),
+            }
+        }
+        all
+    }
+
+    /// The call's own settings first, then what is said of everybody's calls to that name, then the caller's.
+    fn of_call(
+        &self,
+        edge: EdgeId,
+        call: &'a Edge,
+        from: ComponentId,
+        callees: &[ComponentId],
+        inventory: &'a Inventory,
+    ) -> Limits<'a> {
+        let own = self.of_edge.get(&edge).cloned().unwrap_or_default();
+        let to_name = match &call.to {
+            To::Name(name) => names::about(name, callees, call, &self.of_name, inventory),
+            To::Component(_) => Vec::new(),
+        };
+        let callers = self.of_component.get(&from).into_iter().flatten().copied();
+        let callers = callers.filter(|setting| setting.known.side == Side::Call).collect();
+        Limits::of([own, to_name, callers])
+    }
+}

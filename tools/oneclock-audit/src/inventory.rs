@@ -1,0 +1,494 @@
+//! What was found: who runs, who calls whom, and every setting that bears on time, each with its place.
+//!
+//! Readers fill it through [`Inventory::component`], [`Inventory::edge`], [`Inventory::say`] and [`Inventory::leave_out`].
+//! Nothing is judged here, and names are not joined: that is [`crate::graph`].
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::amount::{Amount, Unit};
+use crate::catalogue::{Known, known};
+use crate::source::Place;
+
+/// Something that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct ComponentId(pub(crate) usize);
+
+/// A call from one component to a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct EdgeId(pub(crate) usize);
+
+/// What part something plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Does work, and may call others.
+    Service,
+    /// Where outsiders come in: a gateway, a load balancer, a front proxy.
+    Gateway,
+    /// Stands in front of a name for every caller inside: a route of a mesh, a sidecar.
+    Between,
+    /// A database or a cache.
+    Store,
+    /// A queue.
+    Broker,
+    /// Works off a queue; nobody waits for its answer.
+    Worker,
+}
+
+/// Something that runs, and the names by which others call it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Component {
+    /// For people.
+    pub name: String,
+    /// `Envoy`, `nginx`; empty where it is somebody's own program.
+    pub product: String,
+    /// Its part.
+    pub role: Role,
+    /// The names it answers to.
+    pub names: Vec<Name>,
+    /// Where it is described.
+    pub place: Place,
+    /// Which reader found it; set by the walk.
+    pub reader: &'static str,
+    /// How its calls follow each other; `None` where nothing says so.
+    pub order: Option<Order>,
+    /// What it keeps back for its own steps and the way home.
+    #[serde(serialize_with = "millis")]
+    pub reserve: Duration,
+}
+
+/// How the calls of a component follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// One after the other: their times add up.
+    Serial,
+    /// All at once: the longest counts.
+    Parallel,
+}
+
+/// How long something takes in nearly all cases, as somebody measured it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Latency {
+    /// Of what.
+    pub on: On,
+    /// The 99th percentile.
+    #[serde(serialize_with = "millis")]
+    pub p99: Duration,
+    /// Where that is said.
+    pub place: Place,
+}
+
+/// Where a budget begins: somebody waits this long.
+#[derive(Clone, Debug, Serialize)]
+pub struct Entry {
+    /// For people.
+    pub name: String,
+    /// Whom it calls.
+    pub to: Name,
+    /// How long they wait.
+    #[serde(serialize_with = "millis")]
+    pub budget: Duration,
+    /// What is kept back for the way home.
+    #[serde(serialize_with = "millis")]
+    pub reserve: Duration,
+    /// Where that is said.
+    pub place: Place,
+}
+
+/// What a component takes the number in a header for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HeaderUnit {
+    /// Who.
+    pub component: ComponentId,
+    /// The header, in lower case.
+    pub header: String,
+    /// Whether it writes or reads it.
+    pub writes: bool,
+    /// Its unit.
+    pub unit: Unit,
+    /// Where that is said.
+    pub place: Place,
+}
+
+/// The name under which something is called: `reviews`, `reviews.prod.svc.cluster.local:9080`, `127.0.0.1:3000`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Name {
+    /// In lower case, without what every name of a cluster ends in (`.svc.cluster.local`).
+    pub host: String,
+    /// The port, where it is written.
+    pub port: Option<u16>,
+}
+
+/// Whether a call hands on what is left of its own budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Propagates {
+    /// The callee gets what is left, and stops by it.
+    Deadline,
+    /// The callee knows nothing of it.
+    None,
+    /// No file says so.
+    #[default]
+    Unknown,
+}
+
+/// What repeating a call would do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effects {
+    /// Nothing.
+    ReadOnly,
+    /// The same once more.
+    Idempotent,
+    /// The same once more, because the callee knows the key.
+    Keyed,
+    /// It would happen twice.
+    Once,
+    /// Nothing says so.
+    #[default]
+    Unknown,
+}
+
+/// Where a call goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum To {
+    /// To whoever answers to the name.
+    Name(Name),
+    /// To this one: the file itself says so.
+    Component(ComponentId),
+}
+
+/// A call from a component.
+#[derive(Clone, Debug, Serialize)]
+pub struct Edge {
+    /// Who calls.
+    pub from: ComponentId,
+    /// Whom.
+    pub to: To,
+    /// For people: `route /cart`, `cluster ratings`; may be empty.
+    pub label: String,
+    /// The methods it is for; empty for all.
+    pub methods: Vec<String>,
+    /// The path, as it is written.
+    pub path: Option<String>,
+    /// Whether the caller's retries leave out methods that may not be repeated; `None` where nothing says so.
+    pub spares_unsafe: Option<bool>,
+    /// Whether the remaining budget goes along.
+    pub propagates: Propagates,
+    /// What repeating it would do.
+    pub effects: Effects,
+    /// A stream, or a connection that is passed through: no total can be asked of it.
+    pub streaming: bool,
+    /// Where it is described.
+    pub place: Place,
+}
+
+/// Whom a setting is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum On {
+    /// A component: all that it serves, or all its calls (the catalogue's `side` says which).
+    Component(ComponentId),
+    /// One of its calls.
+    Edge(EdgeId),
+    /// Everybody's calls to a name.
+    CallsTo(Name),
+}
+
+/// How a setting came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stated {
+    /// It is written.
+    Explicit,
+    /// Nobody wrote it: the product's default holds. The place is that of what does not say it.
+    Default,
+    /// The topology file says it of somebody's own code.
+    Topology,
+}
+
+/// One setting of one component or call.
+#[derive(Clone, Debug, Serialize)]
+pub struct Setting {
+    /// What it means.
+    #[serde(serialize_with = "id_only")]
+    pub known: &'static Known,
+    /// Whose it is.
+    pub on: On,
+    /// Written, or in force without having been.
+    pub stated: Stated,
+    /// What it amounts to.
+    pub amount: Amount,
+    /// Where.
+    pub place: Place,
+}
+
+/// Something that was not read, or not understood.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct LeftOut {
+    /// Why.
+    pub why: Why,
+    /// Where.
+    pub place: Place,
+    /// In a sentence.
+    pub says: String,
+}
+
+/// Why something was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// A template that is filled in elsewhere.
+    Templated,
+    /// It is not what its name says.
+    Unparsed,
+    /// The file reads, one value does not.
+    NotUnderstood,
+    /// A format that is known by name only.
+    NotRead,
+    /// Larger than what is read.
+    TooLarge,
+    /// It could not be opened.
+    Unreadable,
+}
+
+/// A file that was read.
+#[derive(Clone, Debug, Serialize)]
+pub struct FileRead {
+    /// Its path.
+    pub path: std::sync::Arc<str>,
+    /// Who read it.
+    pub readers: Vec<&'static str>,
+}
+
+/// Everything that was found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Inventory {
+    /// Who runs.
+    pub components: Vec<Component>,
+    /// Who calls whom.
+    pub edges: Vec<Edge>,
+    /// What bears on time.
+    pub settings: Vec<Setting>,
+    /// What somebody measured.
+    pub latencies: Vec<Latency>,
+    /// Where budgets begin.
+    pub entries: Vec<Entry>,
+    /// What the numbers in headers mean.
+    pub header_units: Vec<HeaderUnit>,
+    /// What was read.
+    pub files: Vec<FileRead>,
+    /// What was not.
+    pub left_out: Vec<LeftOut>,
+}
+
+// === Name ===
+
+impl Name {
+    /// A name as it is written, with or without a port, with or without a scheme: `http://reviews:9080/x` is
+    /// `reviews` at 9080. `None` for what is no name: a variable, a wildcard, nothing.
+    #[must_use]
+    pub fn of(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let (scheme, rest) = text.split_once("://").map_or(("", text), |(scheme, rest)| (scheme, rest));
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(rest) => {
+                let (host, behind) = rest.split_once(']')?;
+                (host, behind.strip_prefix(':'))
+            }
+            None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
+        };
+        let port = match port {
+            Some(port) => Some(port.parse().ok()?),
+            None => default_port(scheme),
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
+        if host.is_empty() || !host.chars().all(plain) {
+            return None;
+        }
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        let host = host.strip_suffix(".svc.cluster.local").or_else(|| host.strip_suffix(".svc")).unwrap_or(&host);
+        Some(Self { host: host.to_owned(), port })
+    }
+
+    /// The name inside a namespace: `reviews` becomes `reviews.prod`; one that has dots already stays.
+    #[must_use]
+    pub fn within(self, namespace: Option<&str>) -> Self {
+        match namespace {
+            Some(namespace) if !self.host.contains('.') && !namespace.is_empty() => {
+                Self { host: format!("{}.{}", self.host, namespace.to_ascii_lowercase()), port: self.port }
+            }
+            _ => self,
+        }
+    }
+}
+
+fn default_port(scheme: &str) -> Option<u16> {
+    match scheme {
+        "http" => Some(80),
+        "https" => Some(443),
+        "postgres" | "postgresql" | "jdbc:postgresql" => Some(5432),
+        "mysql" | "jdbc:mysql" => Some(3306),
+        "redis" | "rediss" => Some(6379),
+        "amqp" => Some(5672),
+        _ => None,
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.port {
+            Some(port) => write!(f, "{}:{port}", self.host),
+            None => f.write_str(&self.host),
+        }
+    }
+}
+
+// === Edge ===
+
+impl Edge {
+    /// A call from a component, of which nothing else is known yet.
+    #[must_use]
+    pub fn new(from: ComponentId, to: To, label: impl Into<String>, place: Place) -> Self {
+        Self {
+            from,
+            to,
+            label: label.into(),
+            methods: Vec::new(),
+            path: None,
+            spares_unsafe: None,
+            propagates: Propagates::Unknown,
+            effects: Effects::Unknown,
+            streaming: false,
+            place,
+        }
+    }
+}
+
+// === Inventory ===
+
+impl Inventory {
+    /// Adds something that runs.
+    pub fn component(&mut self, name: impl Into<String>, product: &str, role: Role, place: Place) -> ComponentId {
+        let names = Vec::new();
+        self.components.push(Component {
+            name: name.into(),
+            product: product.to_owned(),
+            role,
+            names,
+            place,
+            reader: "",
+            order: None,
+            reserve: Duration::ZERO,
+        });
+        ComponentId(self.components.len() - 1)
+    }
+
+    /// Adds a name that a component answers to; what is no name adds nothing.
+    pub fn answers_to(&mut self, component: ComponentId, name: Option<Name>) {
+        if let (Some(component), Some(name)) = (self.components.get_mut(component.0), name)
+            && !component.names.contains(&name)
+        {
+            component.names.push(name);
+        }
+    }
+
+    /// Adds a call.
+    pub fn edge(&mut self, edge: Edge) -> EdgeId {
+        self.edges.push(edge);
+        EdgeId(self.edges.len() - 1)
+    }
+
+    /// Adds a setting as it is written. What is no value of it is listed, and counts as unknown.
+    pub fn say(&mut self, on: On, id: &str, text: &str, place: Place) {
+        self.stated(on, id, text, place, Stated::Explicit);
+    }
+
+    /// Adds a setting that the topology file states of somebody's own code.
+    pub fn declare(&mut self, on: On, id: &str, text: &str, place: Place) {
+        self.stated(on, id, text, place, Stated::Topology);
+    }
+
+    fn stated(&mut self, on: On, id: &str, text: &str, place: Place, stated: Stated) {
+        let Some(known) = known(id) else {
+            debug_assert!(false, "no setting {id} in the catalogue");
+            return;
+        };
+        let amount = known.amount(text).unwrap_or_else(|error| {
+            let says = format!("{}: {error}", known.key);
+            self.left_out.push(LeftOut { why: Why::NotUnderstood, place: place.clone(), says });
+            Amount::Unknown(error.text)
+        });
+        self.settings.push(Setting { known, on, stated, amount, place });
+    }
+
+    /// Adds what holds because nobody wrote a setting; nothing where the catalogue has no default for it. `place` is that
+    /// of what does not say it.
+    pub fn unsaid(&mut self, on: On, id: &str, place: Place) {
+        let Some(known) = known(id) else {
+            debug_assert!(false, "no setting {id} in the catalogue");
+            return;
+        };
+        if let Some(amount) = known.default() {
+            self.settings.push(Setting { known, on, stated: Stated::Default, amount, place });
+        }
+    }
+
+    /// Adds a setting: as it is written, where it is, or what holds otherwise. `block` is what would have it.
+    pub fn say_or_default(&mut self, on: On, id: &str, written: Option<(&str, Place)>, block: &Place) {
+        match written {
+            Some((text, place)) => self.say(on, id, text, place),
+            None => self.unsaid(on, id, block.clone()),
+        }
+    }
+
+    /// Lists what was not read or not understood.
+    pub fn leave_out(&mut self, why: Why, place: Place, says: impl Into<String>) {
+        self.left_out.push(LeftOut { why, place, says: says.into() });
+    }
+}
+
+fn millis<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64() * 1e3)
+}
+
+fn id_only<S: serde::Serializer>(known: &&'static Known, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&known.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn named(text: &str, want: Option<&str>) {
+        assert_eq!(Name::of(text).map(|name| name.to_string()).as_deref(), want, "{text:?}");
+    }
+
+    #[test]
+    fn names_lose_what_every_name_of_a_cluster_has() {
+        named("http://reviews:9080/api", Some("reviews:9080"));
+        named("reviews.prod.svc.cluster.local", Some("reviews.prod"));
+        named("Reviews.prod.svc:80", Some("reviews.prod:80"));
+        named("https://api.example.com", Some("api.example.com:443"));
+        named("postgres://user:pass@db/shop", Some("db:5432"));
+        named("jdbc:mysql://db:3306/shop", Some("db:3306"));
+        named("[::1]:80", Some("::1:80"));
+        named("${HOST}:80", None);
+        named("*", None);
+        named("", None);
+    }
+
+    #[test]
+    fn a_namespace_is_added_once() {
+        let within = |text: &str| Name::of(text).map(|name| name.within(Some("prod")).to_string());
+        assert_eq!(within("reviews").as_deref(), Some("reviews.prod"));
+        assert_eq!(within("reviews.test").as_deref(), Some("reviews.test"));
+    }
+}

@@ -1,0 +1,151 @@
+//! What does not fit: one module a rule, or a few that ask the same question.
+//!
+//! A rule looks at the [`Graph`] and says what it found, with its place and with the place of the other side. How sure it
+//! is decides how loud it is:
+//!
+//! - an **error** is what cannot work as it is written: every number is written (nobody's default, no variable), names are
+//!   joined without doubt, and no way of running it makes it right;
+//! - a **warning** is what will surprise as soon as something is slow;
+//! - a **note** is worth knowing, and nothing that anybody has to change.
+//!
+//! To add one: a [`Rule`] with its id, its function in [`RULES`], a page in `docs/audit/rules`, and cases in `tests/rules`:
+//! one that it finds, and the nearest one that it must leave alone.
+
+use serde::Serialize;
+
+use crate::graph::Graph;
+use crate::source::Place;
+
+/// A rule.
+#[derive(Debug)]
+pub struct Rule {
+    /// As reports, baselines and ignores name it: `outer-before-inner`. Never changes.
+    pub id: &'static str,
+    /// In a sentence.
+    pub says: &'static str,
+    /// Looks.
+    pub(crate) look: fn(&Graph<'_>, &mut Vec<Finding>),
+}
+
+/// How loud a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Cannot work as it is written.
+    Error,
+    /// Will surprise as soon as something is slow.
+    Warning,
+    /// Worth knowing.
+    Note,
+}
+
+/// What a rule found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The rule's id.
+    pub rule: &'static str,
+    /// How loud.
+    pub severity: Severity,
+    /// The fact, with the numbers: lower case, no full stop.
+    pub says: String,
+    /// Where it has to be changed, or looked at.
+    pub place: Place,
+    /// What stands there, in a few words, for the excerpt.
+    pub label: String,
+    /// The other layers it is about, each with a few words.
+    pub related: Vec<Related>,
+    /// What follows for somebody who waits; may be empty.
+    pub consequence: String,
+    /// The way out.
+    pub help: String,
+    /// Between whom, for the drawing: names of components from the outside in; may be empty.
+    pub between: Vec<String>,
+}
+
+/// Another place that a finding is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Related {
+    /// Where.
+    pub place: Place,
+    /// What stands there.
+    pub says: String,
+}
+
+/// All rules.
+pub const RULES: &[&Rule] = &[];
+
+/// Asks every rule. What several ways through the graph lead to is told once; the loudest come first, then by place.
+#[must_use]
+pub fn judge(graph: &Graph<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for rule in RULES {
+        (rule.look)(graph, &mut findings);
+    }
+    findings.sort_by(|a, b| {
+        let order = |one: &Finding| (one.severity, one.place.clone(), one.rule, one.says.clone());
+        order(a).cmp(&order(b))
+    });
+    findings.dedup_by(|a, b| a.rule == b.rule && a.place == b.place && a.says == b.says);
+    findings
+}
+
+/// The rule of an id.
+#[must_use]
+pub fn rule(id: &str) -> Option<&'static Rule> {
+    RULES.iter().find(|rule| rule.id == id).copied()
+}
+
+// === Finding ===
+
+impl Finding {
+    /// The least that a finding has; the rest is added with the methods below.
+    #[must_use]
+    pub fn new(rule: &Rule, severity: Severity, place: &Place, says: impl Into<String>) -> Self {
+        Self {
+            rule: rule.id,
+            severity,
+            says: says.into(),
+            place: place.clone(),
+            label: String::new(),
+            related: Vec::new(),
+            consequence: String::new(),
+            help: String::new(),
+            between: Vec::new(),
+        }
+    }
+
+    /// What stands at its place.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// Another layer.
+    #[must_use]
+    pub fn related(mut self, place: &Place, says: impl Into<String>) -> Self {
+        self.related.push(Related { place: place.clone(), says: says.into() });
+        self
+    }
+
+    /// What follows.
+    #[must_use]
+    pub fn consequence(mut self, consequence: impl Into<String>) -> Self {
+        self.consequence = consequence.into();
+        self
+    }
+
+    /// The way out.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = help.into();
+        self
+    }
+
+    /// Between whom.
+    #[must_use]
+    pub fn between(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.between = names.into_iter().map(Into::into).collect();
+        self
+    }
+}

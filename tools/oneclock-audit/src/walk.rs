@@ -1,0 +1,228 @@
+//! Which files of a folder are read, and by whom. Keeps to what `.gitignore` says, follows no links, and opens nothing
+//! outside of where it began.
+//!
+//! A file is offered to every reader. YAML and JSON are parsed once, and only if some word occurs without which no
+//! reader could find anything. What is larger than [`LARGEST`] is listed, not read.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
+
+use ignore::WalkBuilder;
+use oneclock_yaml::{DEEPEST, Node};
+
+use crate::inventory::{FileRead, Inventory, Why};
+use crate::readers::{How, KNOWN_BY_NAME, READERS, Reader};
+use crate::source::{Place, Source};
+
+/// Larger files are not configuration.
+pub const LARGEST: u64 = 4 * 1024 * 1024;
+
+/// Where the audit reads.
+#[derive(Clone, Debug)]
+pub struct Repository {
+    root: PathBuf,
+}
+
+/// What the walk says on its way, for a progress bar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// So many files lie there.
+    Found(usize),
+    /// One more is done.
+    Done,
+}
+
+// === Repository ===
+
+impl Repository {
+    /// A folder, or a single file.
+    #[must_use]
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// A file by its path from the root; for what a file includes. Nothing outside of the root is opened.
+    ///
+    /// # Errors
+    /// It is not there, is larger than [`LARGEST`], or would lie outside.
+    pub fn open(&self, path: &str) -> io::Result<Source> {
+        let relative = Path::new(path);
+        let inside = relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        if !inside {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "outside of what is audited"));
+        }
+        let whole = self.root.join(relative);
+        if fs::symlink_metadata(&whole)?.file_type().is_symlink() {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "links are not followed"));
+        }
+        Ok(Source::new(path, text(&whole)?))
+    }
+
+    /// The files of a folder, by its path from the root, in order; for `include conf.d/*.conf`.
+    #[must_use]
+    pub fn folder(&self, path: &str) -> Vec<String> {
+        let inside = Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let Some(entries) = inside.then(|| fs::read_dir(self.root.join(path)).ok()).flatten() else { return Vec::new() };
+        let mut names: Vec<String> = entries
+            .filter_map(Result::ok)
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .map(|name| if path.is_empty() { name } else { format!("{path}/{name}") })
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// The paths of all files, in order, as `.gitignore` leaves them. What is left out of version control is left out
+    /// here; hidden files are not (`.env`), but for `.git` itself.
+    fn files(&self) -> Vec<PathBuf> {
+        let walk = WalkBuilder::new(&self.root)
+            .hidden(false)
+            .follow_links(false)
+            .require_git(false)
+            .filter_entry(|entry| !matches!(entry.file_name().to_str(), Some(".git" | "node_modules")))
+            .build();
+        let mut files: Vec<PathBuf> = walk
+            .filter_map(Result::ok)
+            .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()))
+            .map(ignore::DirEntry::into_path)
+            .collect();
+        files.sort();
+        files
+    }
+
+    fn shown(&self, file: &Path) -> String {
+        let relative = file.strip_prefix(&self.root).unwrap_or(file);
+        let relative = if relative.as_os_str().is_empty() { Path::new(file.file_name().unwrap_or_default()) } else { relative };
+        relative.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
+    }
+}
+
+/// Reads everything.
+pub fn walk(repository: &Repository, mut step: impl FnMut(Step)) -> Inventory {
+    let mut inventory = Inventory::default();
+    let files = repository.files();
+    step(Step::Found(files.len()));
+    for file in files {
+        let path = repository.shown(&file);
+        offer(repository, &file, path, &mut inventory);
+        step(Step::Done);
+    }
+    inventory
+}
+
+/// Only what some reader may want is opened.
+fn offer(repository: &Repository, file: &Path, path: String, inventory: &mut Inventory) {
+    let unopened = Source::new(path, "");
+    if is_binary(&unopened) {
+        return;
+    }
+    let start = unopened.place(1, 1, 1);
+    match fs::metadata(file).map(|about| about.len()) {
+        Ok(bytes) if bytes > LARGEST => {
+            if is_document(&unopened) {
+                let says = format!("{} KiB; files of more than {} KiB are not read", bytes / 1024, LARGEST / 1024);
+                inventory.leave_out(Why::TooLarge, start, says);
+            }
+        }
+        Ok(_) => match text(file) {
+            Ok(text) => read(repository, &Source::new(unopened.path, text), inventory),
+            // A text in another encoding, or no text at all: nothing that a reader could claim by its name.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData && !is_document(&unopened) => {}
+            Err(error) => inventory.leave_out(Why::Unreadable, start, error.to_string()),
+        },
+        Err(error) => inventory.leave_out(Why::Unreadable, start, error.to_string()),
+    }
+}
+
+/// Offers a file to every reader.
+pub fn read(repository: &Repository, source: &Source, inventory: &mut Inventory) {
+    let mut readers = Vec::new();
+    for reader in READERS {
+        if let How::Text { mine, read } = &reader.how
+            && mine(source)
+        {
+            let before = inventory.components.len();
+            read(source, repository, inventory);
+            sign(inventory, before, reader.name);
+            readers.push(reader.name);
+        }
+    }
+    let wanted: Vec<&Reader> = if is_document(source) { READERS.iter().filter(|one| wants(one, source)).collect() } else { Vec::new() };
+    if !wanted.is_empty() {
+        match documents(source) {
+            Ok(documents) => {
+                for reader in wanted {
+                    let before = inventory.components.len();
+                    let took = match &reader.how {
+                        // Every one is offered, whoever took one before.
+                        How::Document { read, .. } => {
+                            documents.iter().filter(|document| read(source, document, inventory)).count() > 0
+                        }
+                        How::Documents { read, .. } => read(source, &documents, inventory),
+                        How::Text { .. } => false,
+                    };
+                    sign(inventory, before, reader.name);
+                    if took {
+                        readers.push(reader.name);
+                    }
+                }
+            }
+            Err((why, place, says)) => inventory.leave_out(why, place, says),
+        }
+    }
+    if !readers.is_empty() {
+        inventory.files.push(FileRead { path: source.path.clone(), readers });
+    } else if let Some(known) = KNOWN_BY_NAME.iter().find(|known| (known.is)(source)) {
+        inventory.leave_out(Why::NotRead, source.place(1, 1, 1), format!("{}: known, and not read", known.name));
+    }
+}
+
+/// Writes down who found the components from `before` on.
+fn sign(inventory: &mut Inventory, before: usize, reader: &'static str) {
+    for component in inventory.components.iter_mut().skip(before) {
+        component.reader = reader;
+    }
+}
+
+fn wants(reader: &Reader, source: &Source) -> bool {
+    match &reader.how {
+        How::Document { words, .. } | How::Documents { words, .. } => words.iter().any(|word| source.text.contains(word)),
+        How::Text { .. } => false,
+    }
+}
+
+fn documents(source: &Source) -> Result<Vec<Node>, (Why, Place, String)> {
+    oneclock_yaml::documents(&source.text, DEEPEST).map_err(|error| {
+        let place = source.at(error.place, 1);
+        if ["{{", "{%", "<%"].iter().any(|mark| source.text.contains(mark)) {
+            return (Why::Templated, place, "a template that is filled in elsewhere: audit what it becomes".to_owned());
+        }
+        (Why::Unparsed, place, error.wrong.to_string())
+    })
+}
+
+/// YAML or JSON, by its name.
+fn is_document(source: &Source) -> bool {
+    matches!(source.extension().as_str(), "yaml" | "yml" | "json")
+}
+
+/// What is surely no text that anybody configures with.
+fn is_binary(source: &Source) -> bool {
+    const BINARY: &[&str] = &[
+        "png", "jpg", "jpeg", "gif", "ico", "svg", "webp", "pdf", "zip", "gz", "tgz", "jar", "class", "so", "exe", "wasm", "woff",
+        "woff2", "ttf", "eot", "mp4", "webm", "bin", "pb", "lock", "sum", "map", "css", "min.js",
+    ];
+    BINARY.contains(&source.extension().as_str())
+}
+
+/// The text of a file: UTF-8, with or without its mark.
+fn text(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    fs::File::open(file)?.take(LARGEST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than what is read"));
+    }
+    Ok(text.strip_prefix('\u{feff}').map_or(text.clone(), str::to_owned))
+}
