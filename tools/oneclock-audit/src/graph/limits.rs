@@ -107,6 +107,27 @@ impl<'a> Limits<'a> {
         Patience::Forever
     }
 
+    /// The setting that decides how long one attempt may take; `None` where nothing bounds it.
+    #[must_use]
+    pub fn decides_attempt(&self) -> Option<&'a Setting> {
+        let shortest = |kinds: [Kind; 2]| {
+            let found = kinds.into_iter().filter_map(|kind| self.get(kind));
+            found.filter_map(|setting| Some((setting.amount.after()?, setting))).min_by_key(|(time, _)| *time).map(|(_, one)| one)
+        };
+        shortest([Kind::Attempt, Kind::Total]).or_else(|| shortest([Kind::FirstByte, Kind::Idle]))
+    }
+
+    /// The setting that decides how long all attempts may take.
+    #[must_use]
+    pub fn decides(&self) -> Option<&'a Setting> {
+        let total = self.get(Kind::Total).filter(|setting| setting.amount.after().is_some());
+        let all = self.untotalled().at_most();
+        match total {
+            Some(total) if all.is_none_or(|all| total.amount.after() <= Some(all)) => Some(total),
+            _ => self.decides_attempt(),
+        }
+    }
+
     /// How long all attempts and the waits between them may take.
     #[must_use]
     pub fn patience(&self) -> Patience {

@@ -11,6 +11,16 @@
 //! To add one: a [`Rule`] with its id, its function in [`RULES`], a page in `docs/audit/rules`, and cases in `tests/rules`:
 //! one that it finds, and the nearest one that it must leave alone.
 
+mod absent;
+mod budget;
+mod headers;
+mod layering;
+mod measured;
+mod retries;
+mod reversed;
+mod stores;
+mod words;
+
 use serde::Serialize;
 
 use crate::graph::Graph;
@@ -72,7 +82,28 @@ pub struct Related {
 }
 
 /// All rules.
-pub const RULES: &[&Rule] = &[];
+pub const RULES: &[&Rule] = &[
+    &layering::OUTER_BEFORE_INNER,
+    &layering::SERVER_OUTLIVES_CALLER,
+    &layering::ATTEMPTS_EXCEED_TOTAL,
+    &layering::ANSWER_TOO_LATE,
+    &retries::UNSAFE_RETRY,
+    &retries::AMPLIFICATION,
+    &absent::NO_LIMIT,
+    &absent::IDLE_IS_NO_TOTAL,
+    &absent::HIDDEN_DEFAULT,
+    &absent::FLAT_TIMEOUTS,
+    &budget::BUDGET_OVERDRAWN,
+    &reversed::KEEP_ALIVE_ORDER,
+    &reversed::REDELIVERED_WHILE_RUNNING,
+    &reversed::GRACE_TOO_SHORT,
+    &reversed::FORGOTTEN_TOO_SOON,
+    &stores::STORE_OUTLASTS_CALLER,
+    &stores::LOCK_LIMIT_WITHOUT_EFFECT,
+    &measured::TIMEOUT_AND_P99,
+    &measured::SYNC_TOO_LONG,
+    &headers::HEADER_UNITS,
+];
 
 /// Asks every rule. What several ways through the graph lead to is told once; the loudest come first, then by place.
 #[must_use]

@@ -1,0 +1,155 @@
+//! Limits that are not there, that nobody chose, or that are another thing than they look like.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use super::{Finding, Rule, Severity, words};
+use crate::amount::shown;
+use crate::catalogue::Kind;
+use crate::graph::limits::Patience;
+use crate::graph::{Graph, Hop};
+use crate::inventory::{Role, Setting, Stated};
+
+/// Nothing bounds a call.
+pub(super) const NO_LIMIT: Rule =
+    Rule { id: "no-limit", says: "nothing bounds a call: it may wait for ever", look: no_limit };
+
+/// The only limit is one of silence.
+pub(super) const IDLE_IS_NO_TOTAL: Rule = Rule {
+    id: "idle-is-no-total",
+    says: "the only limit counts silence, not time: an answer that trickles never ends",
+    look: idle_is_no_total,
+};
+
+/// A default decides.
+pub(super) const HIDDEN_DEFAULT: Rule = Rule {
+    id: "hidden-default",
+    says: "a default is in force that nobody chose and no file shows",
+    look: hidden_default,
+};
+
+/// Every hop has the same limit.
+pub(super) const FLAT_TIMEOUTS: Rule = Rule {
+    id: "flat-timeouts",
+    says: "several layers have the same limit: which one fires is chance",
+    look: flat_timeouts,
+};
+
+/// Calls that no layer outside of them bounds, on any way to them.
+fn unbounded_outside(graph: &Graph<'_>) -> HashSet<usize> {
+    let mut bounded = HashSet::new();
+    let mut unbounded = HashSet::new();
+    for path in graph.paths() {
+        let mut outside = false;
+        for hop in &path.hops {
+            if outside { bounded.insert(hop.number) } else { unbounded.insert(hop.number) };
+            outside |= hop.limits.attempt().at_most().is_some();
+        }
+    }
+    unbounded.retain(|hop| !bounded.contains(hop));
+    unbounded
+}
+
+/// What stands between leaves the limit to the caller; a stream has none.
+fn is_asked(graph: &Graph<'_>, hop: &Hop<'_>) -> bool {
+    let between = graph.component(hop.from).is_some_and(|component| component.role == Role::Between);
+    !hop.call.streaming && !between
+}
+
+fn no_limit(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
+    let unbounded = unbounded_outside(graph);
+    for hop in graph.hops.iter().filter(|hop| is_asked(graph, hop) && unbounded.contains(&hop.number)) {
+        if hop.limits.patience() != Patience::Forever {
+            continue;
+        }
+        let never = [Kind::Total, Kind::Attempt, Kind::FirstByte, Kind::Idle].into_iter().find_map(|kind| hop.limits.get(kind));
+        let Some(setting) = never else { continue };
+        let says = format!("{} may wait for ever", words::hop(graph, hop));
+        let finding = Finding::new(&NO_LIMIT, Severity::Warning, &setting.place, says)
+            .label(words::setting(setting))
+            .between(words::along(graph, &[hop]))
+            .consequence("one callee that hangs takes a worker or a connection of every caller with it")
+            .help("set a limit, or hand on a budget that has one");
+        findings.push(finding);
+    }
+}
+
+fn idle_is_no_total(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
+    let unbounded = unbounded_outside(graph);
+    for hop in graph.hops.iter().filter(|hop| is_asked(graph, hop) && unbounded.contains(&hop.number)) {
+        let Patience::Silence(time) = hop.limits.patience() else { continue };
+        let Some(setting) = hop.limits.decides().filter(|setting| setting.known.kind == Kind::Idle) else { continue };
+        if !words::is_written(setting) {
+            continue;
+        }
+        let says = format!("{}: {} bounds silence, not the whole", words::hop(graph, hop), words::setting(setting));
+        let finding = Finding::new(&IDLE_IS_NO_TOTAL, Severity::Note, &setting.place, says)
+            .label(format!("at most {} between two reads or writes", shown(time)))
+            .between(words::along(graph, &[hop]))
+            .consequence("an answer that comes byte by byte goes on for as long as it likes")
+            .help("bound the whole in the caller or in the server, or hand on a budget");
+        findings.push(finding);
+    }
+}
+
+/// One for each file and setting: a file with a hundred routes has one default.
+fn hidden_default(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
+    let mut found: BTreeMap<(&str, &str), Vec<(&Hop<'_>, &Setting)>> = BTreeMap::new();
+    for hop in graph.hops.iter().filter(|hop| !hop.call.streaming) {
+        for setting in hop.limits.all().iter().filter(|setting| setting.stated == Stated::Default && setting.known.hidden) {
+            found.entry((&setting.place.file, &setting.known.id)).or_default().push((hop, setting));
+        }
+    }
+    for hops in found.values() {
+        let Some((hop, setting)) = hops.first() else { continue };
+        let calls: HashSet<_> = hops.iter().map(|(hop, _)| hop.edge).collect();
+        let more = if calls.len() > 1 { format!(" and {} more calls of this file", calls.len() - 1) } else { String::new() };
+        let known = setting.known;
+        let says = format!(
+            "{}{more}: {} {} is in force, and nobody wrote it",
+            words::hop(graph, hop),
+            known.key,
+            setting.amount,
+        );
+        let finding = Finding::new(&HIDDEN_DEFAULT, Severity::Note, &setting.place, says)
+            .label(format!("no {} here: {} takes {} ({})", known.key, known.product, setting.amount, known.versions))
+            .between(words::along(graph, &[hop]))
+            .consequence(known.fires.clone())
+            .help(format!("write {} down, with the value that you mean", known.key));
+        findings.push(finding);
+    }
+}
+
+/// The limit of one attempt, if somebody wrote it.
+fn written_limit<'a>(hop: &Hop<'a>) -> Option<(Duration, &'a Setting)> {
+    let setting = hop.limits.decides_attempt().filter(|setting| words::is_written(setting))?;
+    Some((setting.amount.after()?, setting))
+}
+
+fn flat_timeouts(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
+    const LAYERS: usize = 3;
+    let mut told = HashSet::new();
+    for path in graph.paths() {
+        let times: Vec<Option<(Duration, &Setting)>> = path.hops.iter().map(|hop| written_limit(hop)).collect();
+        for from in 0..times.len() {
+            let Some(Some((time, first))) = times.get(from) else { continue };
+            let same = times.iter().skip(from).take_while(|other| other.is_some_and(|(other, _)| other == *time)).count();
+            let inside_longer = from > 0 && times.get(from - 1).is_some_and(|before| before.is_some_and(|(before, _)| before == *time));
+            let (Some(first_hop), Some(last_hop)) = (path.hops.get(from), path.hops.get(from + same.saturating_sub(1))) else { continue };
+            if same < LAYERS || inside_longer || !told.insert((first_hop.number, last_hop.number)) {
+                continue;
+            }
+            let hops = path.hops.get(from..from + same).unwrap_or_default();
+            let says = format!("{same} layers in a row have {}", shown(*time));
+            let mut finding = Finding::new(&FLAT_TIMEOUTS, Severity::Note, &first.place, says)
+                .label(words::setting(first))
+                .between(words::along(graph, hops))
+                .consequence("whichever fires first is chance, and what the others would have said is lost")
+                .help("give each layer less than the one outside of it, or hand on one budget");
+            for (_, setting) in times.iter().skip(from + 1).take(same - 1).flatten() {
+                finding = finding.related(&setting.place, words::setting(setting));
+            }
+            findings.push(finding);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Limits against what was measured, and against what a person waits for.
+
+use std::time::Duration;
+
+use super::{Finding, Rule, Severity, words};
+use crate::amount::shown;
+use crate::graph::Graph;
+use crate::graph::limits::Patience;
+use crate::inventory::Role;
+
+/// A limit is near, or far from, what is normal.
+pub(super) const TIMEOUT_AND_P99: Rule = Rule {
+    id: "timeout-and-p99",
+    says: "a limit is too near to what is normal, or so far that it protects nobody",
+    look: timeout_and_p99,
+};
+
+/// A person waits for what should be a job.
+pub(super) const SYNC_TOO_LONG: Rule = Rule {
+    id: "sync-too-long",
+    says: "somebody waits for an answer for longer than anybody waits",
+    look: sync_too_long,
+};
+
+/// Below twice the 99th percentile a limit cuts healthy calls; three to five times is healthy.
+const TOO_NEAR: f64 = 2.0;
+/// Beyond this many times it protects nobody.
+const TOO_FAR: f64 = 20.0;
+/// Longer than what somebody in front of a screen, or a load balancer, waits.
+const A_LONG_WAIT: Duration = Duration::from_secs(30);
+
+fn timeout_and_p99(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
+    for hop in &graph.hops {
+        let (Some(limit), Some(decides)) = (hop.limits.attempt().time(), hop.limits.decides_attempt()) else { continue };
+        let (Some(p99), Some(at)) = (graph.measured_call(hop), graph.measured_at(hop.edge, hop.to)) else { continue };
+        if p99.is_zero() {
+            continue;
+        }
+        let ratio = limit.as_secs_f64() / p99.as_secs_f64();
+        let (severity, consequence) = if ratio < TOO_NEAR {
+            (Severity::Warning, "a little slower than usual, and healthy calls are cut off and tried again")
+        } else if ratio > TOO_FAR {
+            (Severity::Note, "a callee that hangs holds its callers for a long time before anybody gives up")
+        } else {
+            continue;
+        };
+        let says = format!(
+            "{}: the limit of {} is {ratio:.1} times the P99 of {}",
+            words::hop(graph, hop),
+            shown(limit),
+            shown(p99),
+        );
+        let finding = Finding::new(&TIMEOUT_AND_P99, severity, &decides.place, says)
+            .label(words::setting(decides))
+            .related(at, format!("P99 {}", shown(p99)))
+            .between(words::along(graph, &[hop]))
+            .consequence(consequence)
+            .help(format!("between {} and {} would be 3 to 5 times", shown(p99.saturating_mul(3)), shown(p99.saturating_mul(5))));
+        findings.push(finding);
+    }
+}
+
+fn sync_too_long(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
+    for hop in &graph.hops {
+        let from_outside = graph.component(hop.from).is_some_and(|component| component.role == Role::Gateway);
+        let Patience::AtMost(limit) = hop.limits.attempt() else { continue };
+        let Some(decides) = hop.limits.decides_attempt().filter(|setting| words::is_written(setting)) else { continue };
+        if !from_outside || hop.call.streaming || limit <= A_LONG_WAIT {
+            continue;
+        }
+        let says = format!("{} may keep somebody waiting for {}", words::hop(graph, hop), shown(limit));
+        let finding = Finding::new(&SYNC_TOO_LONG, Severity::Note, &decides.place, says)
+            .label(words::setting(decides))
+            .between(words::along(graph, &[hop]))
+            .consequence("whoever waits has gone, and something on the way has given up, long before")
+            .help("accept the work with 202 and a place to ask for its state, and let it run as a job");
+        findings.push(finding);
+    }
+}

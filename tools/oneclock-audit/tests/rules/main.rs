@@ -1,0 +1,14 @@
+//! What each rule finds, and the nearest thing that it must leave alone.
+
+#![allow(clippy::expect_used, reason = "a test without its files says so")]
+
+mod absent;
+mod budget;
+mod headers;
+mod judged;
+mod layering;
+mod measured;
+mod retries;
+mod reversed;
+#[path = "../written.rs"]
+mod written;
