@@ -11,13 +11,18 @@ use crate::graph::{Graph, Hop};
 use crate::inventory::{Role, Setting, Stated};
 
 /// Nothing bounds a call.
-pub(super) const NO_LIMIT: Rule =
-    Rule { id: "no-limit", says: "nothing bounds a call: it may wait for ever", look: no_limit };
+pub(super) const NO_LIMIT: Rule = Rule {
+    id: "no-limit",
+    says: "nothing bounds a call: it may wait for ever",
+    page: include_str!("../../rules/no-limit.md"),
+    look: no_limit,
+};
 
 /// The only limit is one of silence.
 pub(super) const IDLE_IS_NO_TOTAL: Rule = Rule {
     id: "idle-is-no-total",
     says: "the only limit counts silence, not time: an answer that trickles never ends",
+    page: include_str!("../../rules/idle-is-no-total.md"),
     look: idle_is_no_total,
 };
 
@@ -25,6 +30,7 @@ pub(super) const IDLE_IS_NO_TOTAL: Rule = Rule {
 pub(super) const HIDDEN_DEFAULT: Rule = Rule {
     id: "hidden-default",
     says: "a default is in force that nobody chose and no file shows",
+    page: include_str!("../../rules/hidden-default.md"),
     look: hidden_default,
 };
 
@@ -32,6 +38,7 @@ pub(super) const HIDDEN_DEFAULT: Rule = Rule {
 pub(super) const FLAT_TIMEOUTS: Rule = Rule {
     id: "flat-timeouts",
     says: "several layers have the same limit: which one fires is chance",
+    page: include_str!("../../rules/flat-timeouts.md"),
     look: flat_timeouts,
 };
 
@@ -42,7 +49,11 @@ fn unbounded_outside(graph: &Graph<'_>) -> HashSet<usize> {
     for path in graph.paths() {
         let mut outside = false;
         for hop in &path.hops {
-            if outside { bounded.insert(hop.number) } else { unbounded.insert(hop.number) };
+            if outside {
+                bounded.insert(hop.number)
+            } else {
+                unbounded.insert(hop.number)
+            };
             outside |= hop.limits.attempt().at_most().is_some();
         }
     }
@@ -62,7 +73,8 @@ fn no_limit(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         if hop.limits.patience() != Patience::Forever {
             continue;
         }
-        let never = [Kind::Total, Kind::Attempt, Kind::FirstByte, Kind::Idle].into_iter().find_map(|kind| hop.limits.get(kind));
+        let never =
+            [Kind::Total, Kind::Attempt, Kind::FirstByte, Kind::Idle].into_iter().find_map(|kind| hop.limits.get(kind));
         let Some(setting) = never else { continue };
         let says = format!("{} may wait for ever", words::hop(graph, hop));
         let finding = Finding::new(&NO_LIMIT, Severity::Warning, &setting.place, says)
@@ -96,14 +108,17 @@ fn idle_is_no_total(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
 fn hidden_default(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
     let mut found: BTreeMap<(&str, &str), Vec<(&Hop<'_>, &Setting)>> = BTreeMap::new();
     for hop in graph.hops.iter().filter(|hop| !hop.call.streaming) {
-        for setting in hop.limits.all().iter().filter(|setting| setting.stated == Stated::Default && setting.known.hidden) {
+        for setting in
+            hop.limits.all().iter().filter(|setting| setting.stated == Stated::Default && setting.known.hidden)
+        {
             found.entry((&setting.place.file, &setting.known.id)).or_default().push((hop, setting));
         }
     }
     for hops in found.values() {
         let Some((hop, setting)) = hops.first() else { continue };
         let calls: HashSet<_> = hops.iter().map(|(hop, _)| hop.edge).collect();
-        let more = if calls.len() > 1 { format!(" and {} more calls of this file", calls.len() - 1) } else { String::new() };
+        let more =
+            if calls.len() > 1 { format!(" and {} more calls of this file", calls.len() - 1) } else { String::new() };
         let known = setting.known;
         let says = format!(
             "{}{more}: {} {} is in force, and nobody wrote it",
@@ -133,9 +148,14 @@ fn flat_timeouts(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         let times: Vec<Option<(Duration, &Setting)>> = path.hops.iter().map(|hop| written_limit(hop)).collect();
         for from in 0..times.len() {
             let Some(Some((time, first))) = times.get(from) else { continue };
-            let same = times.iter().skip(from).take_while(|other| other.is_some_and(|(other, _)| other == *time)).count();
-            let inside_longer = from > 0 && times.get(from - 1).is_some_and(|before| before.is_some_and(|(before, _)| before == *time));
-            let (Some(first_hop), Some(last_hop)) = (path.hops.get(from), path.hops.get(from + same.saturating_sub(1))) else { continue };
+            let same =
+                times.iter().skip(from).take_while(|other| other.is_some_and(|(other, _)| other == *time)).count();
+            let inside_longer =
+                from > 0 && times.get(from - 1).is_some_and(|before| before.is_some_and(|(before, _)| before == *time));
+            let (Some(first_hop), Some(last_hop)) = (path.hops.get(from), path.hops.get(from + same.saturating_sub(1)))
+            else {
+                continue;
+            };
             if same < LAYERS || inside_longer || !told.insert((first_hop.number, last_hop.number)) {
                 continue;
             }

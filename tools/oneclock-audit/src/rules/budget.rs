@@ -9,6 +9,7 @@ use crate::inventory::Order;
 pub(super) const BUDGET_OVERDRAWN: Rule = Rule {
     id: "budget-overdrawn",
     says: "the calls of a step may take more than its budget leaves",
+    page: include_str!("../../rules/budget-overdrawn.md"),
     look: budget_overdrawn,
 };
 
@@ -31,7 +32,8 @@ fn budget_overdrawn(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
                 shown(std::time::Duration::from_millis(u64::try_from(-rest).unwrap_or(u64::MAX))),
             );
             let kept = step.reserve + step.own;
-            let kept = if kept.is_zero() { String::new() } else { format!("; {} of it are for its own steps", shown(kept)) };
+            let kept =
+                if kept.is_zero() { String::new() } else { format!("; {} of it are for its own steps", shown(kept)) };
             let finding = Finding::new(&BUDGET_OVERDRAWN, Severity::Error, at, says)
                 .label(format!("up to {}", shown(*longest)))
                 .related(&entry.place, format!("the budget: {} for {}{kept}", shown(entry.budget), entry.name))

@@ -8,8 +8,12 @@ use crate::graph::Graph;
 use crate::inventory::HeaderUnit;
 
 /// A header means seconds to one and milliseconds to another.
-pub(super) const HEADER_UNITS: Rule =
-    Rule { id: "header-units", says: "one header has two units", look: header_units };
+pub(super) const HEADER_UNITS: Rule = Rule {
+    id: "header-units",
+    says: "one header has two units",
+    page: include_str!("../../rules/header-units.md"),
+    look: header_units,
+};
 
 const fn unit(unit: Unit) -> &'static str {
     match unit {
@@ -42,7 +46,9 @@ fn header_units(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
                 .related(&read.place, format!("read in {}", unit(read.unit)))
                 .between(words::along(graph, &[hop]))
                 .consequence("a thousand times too long, or a thousandth of what was meant")
-                .help("use a header whose unit is fixed (grpc-timeout, x-envoy-expected-rq-timeout-ms), or agree on one");
+                .help(
+                    "use a header whose unit is fixed (grpc-timeout, x-envoy-expected-rq-timeout-ms), or agree on one",
+                );
             findings.push(finding);
         }
     }

@@ -18,6 +18,7 @@ use crate::inventory::{Propagates, Setting};
 pub(super) const OUTER_BEFORE_INNER: Rule = Rule {
     id: "outer-before-inner",
     says: "a caller gives up before the call inside of it does",
+    page: include_str!("../../rules/outer-before-inner.md"),
     look: outer_before_inner,
 };
 
@@ -25,6 +26,7 @@ pub(super) const OUTER_BEFORE_INNER: Rule = Rule {
 pub(super) const SERVER_OUTLIVES_CALLER: Rule = Rule {
     id: "server-outlives-caller",
     says: "a server goes on with a request after its caller gave up",
+    page: include_str!("../../rules/server-outlives-caller.md"),
     look: server_outlives_caller,
 };
 
@@ -32,6 +34,7 @@ pub(super) const SERVER_OUTLIVES_CALLER: Rule = Rule {
 pub(super) const ATTEMPTS_EXCEED_TOTAL: Rule = Rule {
     id: "attempts-exceed-total",
     says: "the attempts of a call do not fit into the time of all of them",
+    page: include_str!("../../rules/attempts-exceed-total.md"),
     look: attempts_exceed_total,
 };
 
@@ -39,6 +42,7 @@ pub(super) const ATTEMPTS_EXCEED_TOTAL: Rule = Rule {
 pub(super) const ANSWER_TOO_LATE: Rule = Rule {
     id: "answer-too-late",
     says: "an answer is known to come after its caller gave up",
+    page: include_str!("../../rules/answer-too-late.md"),
     look: answer_too_late,
 };
 
@@ -55,7 +59,8 @@ fn outer_before_inner(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
     for path in graph.paths() {
         let mut outer: Option<Outer<'_, '_>> = None;
         for (at, hop) in path.hops.iter().enumerate() {
-            if let (Some(outer), Some(inner), Some(decides)) = (&outer, hop.limits.patience().time(), hop.limits.decides())
+            if let (Some(outer), Some(inner), Some(decides)) =
+                (&outer, hop.limits.patience().time(), hop.limits.decides())
                 && inner >= outer.time
                 && !hop.call.streaming
                 && !handed_on(&path, outer.at, at)
@@ -135,7 +140,8 @@ fn server_outlives_caller(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         if passed_on || neither {
             continue;
         }
-        let severity = if words::is_written(kill) && words::is_written(decides) { Severity::Warning } else { Severity::Note };
+        let severity =
+            if words::is_written(kill) && words::is_written(decides) { Severity::Warning } else { Severity::Note };
         let says = format!(
             "{} works on a request for up to {}, and {} gives up after {}",
             graph.callee(hop),
@@ -180,7 +186,10 @@ fn attempts_exceed_total(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         let consequence = if one >= all {
             "an attempt that is slow uses up all there is: it is never tried again".to_owned()
         } else {
-            format!("when attempts are slow, {} of them begin, and the last one is cut short", all.as_nanos().div_ceil(one.as_nanos().max(1)))
+            format!(
+                "when attempts are slow, {} of them begin, and the last one is cut short",
+                all.as_nanos().div_ceil(one.as_nanos().max(1))
+            )
         };
         let finding = Finding::new(&ATTEMPTS_EXCEED_TOTAL, severity, &first.place, says)
             .label(words::setting(first))
@@ -203,7 +212,9 @@ fn answer_too_late(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
             let Some(delay) = hop.limits.get(Kind::Fault) else { continue };
             let Some(least) = delay.amount.after() else { continue };
             for outer in path.hops.iter().take(at).rev() {
-                let (Some(all), Some(decides)) = (outer.limits.patience().time(), outer.limits.decides()) else { continue };
+                let (Some(all), Some(decides)) = (outer.limits.patience().time(), outer.limits.decides()) else {
+                    continue;
+                };
                 if all >= least {
                     continue;
                 }

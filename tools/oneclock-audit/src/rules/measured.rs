@@ -11,6 +11,7 @@ use crate::inventory::Role;
 /// A limit is near, or far from, what is normal.
 pub(super) const TIMEOUT_AND_P99: Rule = Rule {
     id: "timeout-and-p99",
+    page: include_str!("../../rules/timeout-and-p99.md"),
     says: "a limit is too near to what is normal, or so far that it protects nobody",
     look: timeout_and_p99,
 };
@@ -19,6 +20,7 @@ pub(super) const TIMEOUT_AND_P99: Rule = Rule {
 pub(super) const SYNC_TOO_LONG: Rule = Rule {
     id: "sync-too-long",
     says: "somebody waits for an answer for longer than anybody waits",
+    page: include_str!("../../rules/sync-too-long.md"),
     look: sync_too_long,
 };
 
@@ -31,7 +33,9 @@ const A_LONG_WAIT: Duration = Duration::from_secs(30);
 
 fn timeout_and_p99(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
     for hop in &graph.hops {
-        let (Some(limit), Some(decides)) = (hop.limits.attempt().time(), hop.limits.decides_attempt()) else { continue };
+        let (Some(limit), Some(decides)) = (hop.limits.attempt().time(), hop.limits.decides_attempt()) else {
+            continue;
+        };
         let (Some(p99), Some(at)) = (graph.measured_call(hop), graph.measured_at(hop.edge, hop.to)) else { continue };
         if p99.is_zero() {
             continue;
@@ -55,7 +59,11 @@ fn timeout_and_p99(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
             .related(at, format!("P99 {}", shown(p99)))
             .between(words::along(graph, &[hop]))
             .consequence(consequence)
-            .help(format!("between {} and {} would be 3 to 5 times", shown(p99.saturating_mul(3)), shown(p99.saturating_mul(5))));
+            .help(format!(
+                "between {} and {} would be 3 to 5 times",
+                shown(p99.saturating_mul(3)),
+                shown(p99.saturating_mul(5))
+            ));
         findings.push(finding);
     }
 }

@@ -8,8 +8,8 @@
 //! - a **warning** is what will surprise as soon as something is slow;
 //! - a **note** is worth knowing, and nothing that anybody has to change.
 //!
-//! To add one: a [`Rule`] with its id, its function in [`RULES`], a page in `docs/audit/rules`, and cases in `tests/rules`:
-//! one that it finds, and the nearest one that it must leave alone.
+//! To add one: a [`Rule`] with its id, a page in `rules/`, and cases in `tests/rules`: one that it finds, and the nearest one
+//! that it must leave alone.
 
 mod absent;
 mod budget;
@@ -33,6 +33,9 @@ pub struct Rule {
     pub id: &'static str,
     /// In a sentence.
     pub says: &'static str,
+    /// Its page: what it finds and why, an example of what it finds and one of what it leaves alone, how loud it is and
+    /// why, and the way out. Markdown.
+    pub page: &'static str,
     /// Looks.
     pub(crate) look: fn(&Graph<'_>, &mut Vec<Finding>),
 }

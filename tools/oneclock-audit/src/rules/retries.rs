@@ -11,6 +11,7 @@ use crate::inventory::{Effects, Stated};
 pub(super) const UNSAFE_RETRY: Rule = Rule {
     id: "unsafe-retry",
     says: "a call that must not be repeated is repeated",
+    page: include_str!("../../rules/unsafe-retry.md"),
     look: unsafe_retry,
 };
 
@@ -18,6 +19,7 @@ pub(super) const UNSAFE_RETRY: Rule = Rule {
 pub(super) const AMPLIFICATION: Rule = Rule {
     id: "retry-amplification",
     says: "retries of several layers multiply",
+    page: include_str!("../../rules/retry-amplification.md"),
     look: amplification,
 };
 
@@ -80,12 +82,21 @@ fn amplification(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         let (Some(first), Some(last)) = (layers.first(), layers.last()) else { continue };
         let product = layers.iter().try_fold(1_u64, |product, hop| product.checked_mul(hop.limits.tries()?));
         let loud = product.is_none_or(|product| product >= LOUD);
-        if layers.len() < 2 || product.is_some_and(|product| product < KNOWN) || !told.insert((first.number, last.number)) {
+        if layers.len() < 2
+            || product.is_some_and(|product| product < KNOWN)
+            || !told.insert((first.number, last.number))
+        {
             continue;
         }
         let factors: Vec<String> = layers
             .iter()
-            .map(|hop| format!("{} {}", words::hop(graph, hop), hop.limits.tries().map_or("∞".to_owned(), |tries| tries.to_string())))
+            .map(|hop| {
+                format!(
+                    "{} {}",
+                    words::hop(graph, hop),
+                    hop.limits.tries().map_or("∞".to_owned(), |tries| tries.to_string())
+                )
+            })
             .collect();
         let Some(place) = last.limits.get(Kind::Attempts).map(|attempts| &attempts.place) else { continue };
         let requests = product.map_or_else(|| "without end".to_owned(), |product| format!("{product} requests"));

@@ -10,6 +10,7 @@ use crate::inventory::{ComponentId, Setting};
 pub(super) const KEEP_ALIVE_ORDER: Rule = Rule {
     id: "keep-alive-order",
     says: "a server closes idle connections before the proxy in front of it stops using them",
+    page: include_str!("../../rules/keep-alive-order.md"),
     look: keep_alive_order,
 };
 
@@ -17,6 +18,7 @@ pub(super) const KEEP_ALIVE_ORDER: Rule = Rule {
 pub(super) const REDELIVERED_WHILE_RUNNING: Rule = Rule {
     id: "redelivered-while-running",
     says: "a message is given out again before its handler has to be done",
+    page: include_str!("../../rules/redelivered-while-running.md"),
     look: redelivered_while_running,
 };
 
@@ -24,6 +26,7 @@ pub(super) const REDELIVERED_WHILE_RUNNING: Rule = Rule {
 pub(super) const GRACE_TOO_SHORT: Rule = Rule {
     id: "grace-too-short",
     says: "a process is killed before its longest request has to be done",
+    page: include_str!("../../rules/grace-too-short.md"),
     look: grace_too_short,
 };
 
@@ -31,6 +34,7 @@ pub(super) const GRACE_TOO_SHORT: Rule = Rule {
 pub(super) const FORGOTTEN_TOO_SOON: Rule = Rule {
     id: "forgotten-too-soon",
     says: "an idempotency key is forgotten before the last repetition can come",
+    page: include_str!("../../rules/forgotten-too-soon.md"),
     look: forgotten_too_soon,
 };
 
@@ -67,7 +71,9 @@ fn keep_alive_order(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
             .label(words::setting(first))
             .related(&second.place, words::setting(second))
             .between(words::along(graph, &[hop]))
-            .consequence("a request that is sent on a connection just closed fails: single 502s without a cause in any log")
+            .consequence(
+                "a request that is sent on a connection just closed fails: single 502s without a cause in any log",
+            )
             .help(format!("let the server keep idle connections for longer than {}", shown(pooled)));
         findings.push(finding);
     }
@@ -100,7 +106,10 @@ fn redelivered_while_running(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
             .related(&second.place, words::setting(second))
             .between(words::along(graph, &[hop]))
             .consequence("two workers do the same work at the same time, and both effects happen")
-            .help(format!("let it be given out again after {} or more (six times that, for a Lambda function)", shown(works)));
+            .help(format!(
+                "let it be given out again after {} or more (six times that, for a Lambda function)",
+                shown(works)
+            ));
         findings.push(finding);
     }
 }
@@ -169,7 +178,9 @@ fn forgotten_too_soon(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
 /// How long a call, or a message of a queue, may be repeated.
 fn horizon<'a>(graph: &Graph<'a>, hop: &Hop<'a>) -> Option<(std::time::Duration, &'a Setting)> {
     // What a queue keeps, it may give out until then.
-    let queue = graph.serving(hop.from, Kind::Retention).filter(|_| hop.limits.get(Kind::Redelivery).is_some() || of_queue(graph, hop));
+    let queue = graph
+        .serving(hop.from, Kind::Retention)
+        .filter(|_| hop.limits.get(Kind::Redelivery).is_some() || of_queue(graph, hop));
     if let Some(kept) = queue
         && let Amount::After(time) = kept.amount
     {

@@ -14,6 +14,7 @@ use crate::inventory::{ComponentId, Propagates, Setting};
 pub(super) const STORE_OUTLASTS_CALLER: Rule = Rule {
     id: "store-outlasts-caller",
     says: "a statement, or the wait for a connection, lasts longer than anybody waits",
+    page: include_str!("../../rules/store-outlasts-caller.md"),
     look: store_outlasts_caller,
 };
 
@@ -21,6 +22,7 @@ pub(super) const STORE_OUTLASTS_CALLER: Rule = Rule {
 pub(super) const LOCK_LIMIT_WITHOUT_EFFECT: Rule = Rule {
     id: "lock-limit-without-effect",
     says: "a limit for waiting on locks is no shorter than the one of the whole statement: it never fires",
+    page: include_str!("../../rules/lock-limit-without-effect.md"),
     look: lock_limit_without_effect,
 };
 
@@ -35,7 +37,8 @@ fn store_outlasts_caller(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
     let mut told = HashSet::new();
     for hop in &graph.hops {
         let Some((waits, decides, outer)) = shortest_caller(graph, hop.from) else { continue };
-        let statement = hop.to.and_then(|to| graph.serving(to, Kind::Statement)).or_else(|| hop.limits.get(Kind::Statement));
+        let statement =
+            hop.to.and_then(|to| graph.serving(to, Kind::Statement)).or_else(|| hop.limits.get(Kind::Statement));
         let pool = hop.limits.get(Kind::PoolWait);
         for (setting, what) in [(statement, "a statement may run for"), (pool, "waiting for a connection may take")] {
             let Some(setting) = setting else { continue };
@@ -68,12 +71,16 @@ fn store_outlasts_caller(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
 fn lock_limit_without_effect(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
     for number in 0..graph.inventory.components.len() {
         let id = ComponentId(number);
-        let (Some(lock), Some(statement)) = (graph.serving(id, Kind::PoolWait), graph.serving(id, Kind::Statement)) else { continue };
+        let (Some(lock), Some(statement)) = (graph.serving(id, Kind::PoolWait), graph.serving(id, Kind::Statement))
+        else {
+            continue;
+        };
         let (Some(waits), Some(runs)) = (lock.amount.after(), statement.amount.after()) else { continue };
         if waits < runs || !words::is_written(lock) || !words::is_written(statement) {
             continue;
         }
-        let says = format!("{}: {} is no shorter than {}", graph.name(id), words::setting(lock), words::setting(statement));
+        let says =
+            format!("{}: {} is no shorter than {}", graph.name(id), words::setting(lock), words::setting(statement));
         let finding = Finding::new(&LOCK_LIMIT_WITHOUT_EFFECT, Severity::Warning, &lock.place, says)
             .label(words::setting(lock))
             .related(&statement.place, words::setting(statement))

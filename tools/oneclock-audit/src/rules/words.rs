@@ -8,7 +8,9 @@ use crate::inventory::{Setting, Stated};
 pub(super) fn setting(setting: &Setting) -> String {
     let known = setting.known;
     match setting.stated {
-        Stated::Default => format!("{} {} (nobody wrote it: the default of {})", known.key, setting.amount, known.product),
+        Stated::Default => {
+            format!("{} {} (nobody wrote it: the default of {})", known.key, setting.amount, known.product)
+        }
         Stated::Explicit | Stated::Topology => format!("{} {}", known.key, setting.amount),
     }
 }

@@ -8,6 +8,7 @@ mod headers;
 mod judged;
 mod layering;
 mod measured;
+mod pages;
 mod retries;
 mod reversed;
 #[path = "../written.rs"]
