@@ -33,6 +33,9 @@ pub enum Wrong {
     /// More levels than are read.
     #[error("more than {0} levels")]
     TooDeep(usize),
+    /// What a value should have been, in the words of whoever took it.
+    #[error("{0}")]
+    Message(String),
     /// All else, in the parser's words, without the place and without an excerpt.
     #[error("{0}")]
     NoYaml(String),
@@ -49,6 +52,7 @@ impl Error {
             E::DuplicateMappingKey { key, .. } => Wrong::SecondTime { key: key.clone() },
             E::NullIntoString { .. } => Wrong::NoKey,
             E::TaggedScalarCannotDeserializeIntoString { .. } => Wrong::Tagged,
+            E::Message { msg, .. } => Wrong::Message(msg.clone()),
             other => {
                 let text = other.to_string();
                 Wrong::NoYaml(text.rsplit_once(" at line ").map_or(&*text, |(fact, _)| fact).to_owned())

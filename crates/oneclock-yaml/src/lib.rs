@@ -73,7 +73,8 @@ pub fn documents(text: &str, deepest: usize) -> Result<Vec<Node>, Error> {
         with_snippet: false, // the line and the column are enough, and a line may hold a password
         strict_booleans: true,
         reject_non_finite_typeless_float: false, // a text like any other
-        budget: serde_saphyr::budget! { max_depth: deepest },
+        // Fragments are repeated as often as somebody likes; what they come to is bounded by the number of nodes.
+        budget: serde_saphyr::budget! { max_depth: deepest, enforce_alias_anchor_ratio: false },
     };
     serde_saphyr::from_multiple_with_options(text, options).map_err(|error| Error::of(&error))
 }

@@ -1,5 +1,7 @@
 //! Documents as people write them, and documents that want to do harm.
 
+#![allow(clippy::panic)] // helpers of tests: to panic is how a test fails
+
 use oneclock_yaml::{DEEPEST, Node, Value, documents};
 
 #[track_caller]
@@ -37,6 +39,13 @@ fn merge_keys_and_aliases_point_at_what_was_written() {
     let document = one("base: &base\n  timeout: 5s\nroute:\n  <<: *base\n  retries: 2\n");
     let timeout = document.at(&["route", "timeout"]).map(|node| (node.text().map(str::to_owned), node.place.line));
     assert_eq!(timeout, Some((Some("5s".to_owned()), 2)));
+}
+
+#[test]
+fn one_fragment_may_be_repeated_often() {
+    let services: String = (0..200).map(|number| format!("  s{number}:\n    <<: *base\n")).collect();
+    let document = one(&format!("base: &base\n  timeout: 5s\nservices:\n{services}"));
+    assert_eq!(document.text_at(&["services", "s199", "timeout"]), Some("5s"));
 }
 
 #[test]

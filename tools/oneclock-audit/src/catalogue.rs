@@ -111,6 +111,9 @@ pub struct Known {
     /// Counts only: whether the first attempt is one of them.
     #[serde(default)]
     pub first: bool,
+    /// Counts only: whether only what could not connect is tried again, so that nobody ever works twice.
+    #[serde(default)]
+    pub connects_only: bool,
     /// When the clock starts, in a few words.
     #[serde(default)]
     pub starts: String,
@@ -221,8 +224,10 @@ mod tests {
                 let default = known.amount(text);
                 assert!(default.is_ok(), "{}: default {text:?}: {default:?}", known.id);
             }
-            let counts = known.kind == Kind::Attempts;
-            assert_eq!(counts, known.unit == Unit::Times, "{}: attempts are counted, all else is timed", known.id);
+            let (attempts, counted) = (known.kind == Kind::Attempts, known.unit == Unit::Times);
+            let may_be_counted = attempts || known.kind == Kind::Breaker;
+            assert!(counted || !attempts, "{}: attempts are counted", known.id);
+            assert!(may_be_counted || !counted, "{}: what is no attempt and no breaker is timed", known.id);
         }
     }
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::amount::{Amount, Unit};
 use crate::catalogue::{Known, known};
+use crate::estimate::PerSecond;
 use crate::source::Place;
 
 /// Something that runs.
@@ -94,6 +95,9 @@ pub struct Entry {
     /// What is kept back for the way home.
     #[serde(serialize_with = "millis")]
     pub reserve: Duration,
+    /// How often they come.
+    #[serde(rename = "rate_per_second")]
+    pub rate: Option<PerSecond>,
     /// Where that is said.
     pub place: Place,
 }
@@ -410,6 +414,16 @@ impl Inventory {
         self.stated(on, id, text, place, Stated::Explicit);
     }
 
+    /// Adds a setting of which no file says what it amounts to; `why` says what is known.
+    pub fn unknown(&mut self, on: On, id: &str, why: &str, place: Place) {
+        let Some(known) = known(id) else {
+            debug_assert!(false, "no setting {id} in the catalogue");
+            return;
+        };
+        let amount = Amount::Unknown(crate::amount::shortened(why));
+        self.settings.push(Setting { known, on, stated: Stated::Explicit, amount, place });
+    }
+
     /// Adds a setting that the topology file states of somebody's own code.
     pub fn declare(&mut self, on: On, id: &str, text: &str, place: Place) {
         self.stated(on, id, text, place, Stated::Topology);
@@ -440,6 +454,11 @@ impl Inventory {
         }
     }
 
+    /// Adds what holds although nobody wrote it, and follows from what else is written; `place` is that of the latter.
+    pub fn follows(&mut self, on: On, id: &str, text: &str, place: Place) {
+        self.stated(on, id, text, place, Stated::Default);
+    }
+
     /// Adds a setting: as it is written, where it is, or what holds otherwise. `block` is what would have it.
     pub fn say_or_default(&mut self, on: On, id: &str, written: Option<(&str, Place)>, block: &Place) {
         match written {
@@ -448,9 +467,12 @@ impl Inventory {
         }
     }
 
-    /// Lists what was not read or not understood.
+    /// Lists what was not read or not understood, once.
     pub fn leave_out(&mut self, why: Why, place: Place, says: impl Into<String>) {
-        self.left_out.push(LeftOut { why, place, says: says.into() });
+        let left = LeftOut { why, place, says: says.into() };
+        if self.left_out.last() != Some(&left) {
+            self.left_out.push(left);
+        }
     }
 }
 

@@ -13,10 +13,19 @@
 #![forbid(unsafe_code)]
 
 pub mod amount;
+mod audited;
+pub mod baseline;
 pub mod catalogue;
+pub mod draft;
+pub mod estimate;
+mod fingerprint;
 pub mod graph;
+pub mod ignores;
 pub mod inventory;
 pub mod readers;
+pub mod report;
 pub mod rules;
 pub mod source;
 pub mod walk;
+
+pub use audited::{Audited, Found, audit, every_rule};

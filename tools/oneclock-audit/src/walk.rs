@@ -12,6 +12,7 @@ use ignore::WalkBuilder;
 use oneclock_yaml::{DEEPEST, Node};
 
 use crate::inventory::{FileRead, Inventory, Why};
+use crate::readers::topology::FILE;
 use crate::readers::{How, KNOWN_BY_NAME, READERS, Reader};
 use crate::source::{Place, Source};
 
@@ -22,6 +23,10 @@ pub const LARGEST: u64 = 4 * 1024 * 1024;
 #[derive(Clone, Debug)]
 pub struct Repository {
     root: PathBuf,
+    /// The folders and files below it that are walked; all of it, where there is none.
+    within: Vec<PathBuf>,
+    /// A topology file from elsewhere.
+    topology: Option<PathBuf>,
 }
 
 /// What the walk says on its way, for a progress bar.
@@ -39,7 +44,36 @@ impl Repository {
     /// A folder, or a single file.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        let root = root.into();
+        match root.parent() {
+            Some(above) if root.is_file() => Self { root: above.to_owned(), within: vec![root], topology: None },
+            _ => Self { root, within: Vec::new(), topology: None },
+        }
+    }
+
+    /// Some folders and files below one folder, from which paths are shown; each is given with that folder before it.
+    #[must_use]
+    pub fn within(root: impl Into<PathBuf>, paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        Self { root: root.into(), within: paths.into_iter().collect(), topology: None }
+    }
+
+    /// Lays a topology file from elsewhere beside what is audited: it is read, and shown, as if it lay there as
+    /// `oneclock.topology.yaml`. One that lies there stays unread.
+    #[must_use]
+    pub fn with_topology(mut self, file: impl Into<PathBuf>) -> Self {
+        self.topology = Some(file.into());
+        self
+    }
+
+    /// The file from elsewhere that is laid in at a path.
+    fn laid(&self, path: &str) -> Option<&Path> {
+        self.topology.as_deref().filter(|_| path == FILE)
+    }
+
+    /// From where paths are shown.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
     /// A file by its path from the root; for what a file includes. Nothing outside of the root is opened.
@@ -47,6 +81,9 @@ impl Repository {
     /// # Errors
     /// It is not there, is larger than [`LARGEST`], or would lie outside.
     pub fn open(&self, path: &str) -> io::Result<Source> {
+        if let Some(file) = self.laid(path) {
+            return Ok(Source::new(path, text(file)?));
+        }
         let relative = Path::new(path);
         let inside = relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         if !inside {
@@ -74,10 +111,31 @@ impl Repository {
         names
     }
 
+    /// Whether one of the words occurs in a file below a folder, by its path from the root, whose name ends in one of
+    /// these: what a reader asks before it takes a default for granted that code may change. Looks at no more than so
+    /// many files, and follows no links.
+    #[must_use]
+    pub fn mentions(&self, path: &str, extensions: &[&str], words: &[&str]) -> bool {
+        const MOST: usize = 4_000;
+        if !Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+            return false;
+        }
+        let walk = WalkBuilder::new(self.root.join(path)).follow_links(false).standard_filters(false).build();
+        let mut files = walk.filter_map(Result::ok).take(MOST).filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
+        files.any(|entry| {
+            let wanted = entry.path().extension().and_then(|own| own.to_str()).is_some_and(|own| extensions.contains(&own));
+            wanted && text(entry.path()).is_ok_and(|text| words.iter().any(|word| text.contains(word)))
+        })
+    }
+
     /// The paths of all files, in order, as `.gitignore` leaves them. What is left out of version control is left out
     /// here; hidden files are not (`.env`), but for `.git` itself.
     fn files(&self) -> Vec<PathBuf> {
-        let walk = WalkBuilder::new(&self.root)
+        let mut walk = WalkBuilder::new(self.within.first().unwrap_or(&self.root));
+        self.within.iter().skip(1).for_each(|path| {
+            walk.add(path);
+        });
+        let walk = walk
             .hidden(false)
             .follow_links(false)
             .require_git(false)
@@ -89,6 +147,7 @@ impl Repository {
             .map(ignore::DirEntry::into_path)
             .collect();
         files.sort();
+        files.dedup();
         files
     }
 
@@ -102,10 +161,11 @@ impl Repository {
 /// Reads everything.
 pub fn walk(repository: &Repository, mut step: impl FnMut(Step)) -> Inventory {
     let mut inventory = Inventory::default();
-    let files = repository.files();
+    let own = repository.files().into_iter().map(|file| (repository.shown(&file), file));
+    let own = own.filter(|(path, _)| repository.laid(path).is_none());
+    let files: Vec<(String, PathBuf)> = own.chain(repository.topology.iter().map(|file| (FILE.to_owned(), file.clone()))).collect();
     step(Step::Found(files.len()));
-    for file in files {
-        let path = repository.shown(&file);
+    for (path, file) in files {
         offer(repository, &file, path, &mut inventory);
         step(Step::Done);
     }
@@ -193,7 +253,8 @@ fn wants(reader: &Reader, source: &Source) -> bool {
     }
 }
 
-fn documents(source: &Source) -> Result<Vec<Node>, (Why, Place, String)> {
+/// The documents of a file, or why there are none; for readers of whole texts too.
+pub(crate) fn documents(source: &Source) -> Result<Vec<Node>, (Why, Place, String)> {
     oneclock_yaml::documents(&source.text, DEEPEST).map_err(|error| {
         let place = source.at(error.place, 1);
         if ["{{", "{%", "<%"].iter().any(|mark| source.text.contains(mark)) {

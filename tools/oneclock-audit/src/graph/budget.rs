@@ -55,7 +55,7 @@ impl Graph<'_> {
     }
 
     /// Whom an entry calls.
-    fn who_answers(&self, entry: &Entry) -> Option<ComponentId> {
+    pub(crate) fn who_answers(&self, entry: &Entry) -> Option<ComponentId> {
         let nobody = ComponentId(usize::MAX);
         let call = Edge::new(nobody, To::Name(entry.to.clone()), "", entry.place.clone());
         let found = super::names::Names::of(self.inventory).who(&entry.to, &call, self.inventory);

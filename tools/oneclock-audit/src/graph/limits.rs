@@ -71,7 +71,9 @@ impl<'a> Limits<'a> {
     /// How often it is tried, the first time included; `None` for without end. Once, where nothing says otherwise.
     #[must_use]
     pub fn tries(&self) -> Option<u64> {
-        match self.get(Kind::Attempts).map(|setting| (&setting.amount, setting.known.first)) {
+        // What is tried again only when there was no connection repeats no work.
+        let repeats = self.get(Kind::Attempts).filter(|setting| !setting.known.connects_only);
+        match repeats.map(|setting| (&setting.amount, setting.known.first)) {
             Some((Amount::Times(times), true)) => Some((*times).max(1)),
             Some((Amount::Times(times), false)) => Some(times.saturating_add(1)),
             Some((Amount::Never, _)) => None,

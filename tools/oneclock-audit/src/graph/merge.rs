@@ -17,7 +17,7 @@ pub(super) fn merged(inventory: &Inventory) -> Vec<ComponentId> {
         if !works(component) {
             continue;
         }
-        for name in &component.names {
+        for name in component.names.iter().filter(|name| !super::names::is_loopback(&name.host)) {
             let group = groups.entry(super::names::label(&name.host)).or_default();
             if !group.contains(&number) {
                 group.push(number);

@@ -1,11 +1,16 @@
 //! Who answers to a name. Several may, in a repository with many examples: the nearest ones in the tree of files are
 //! meant.
 //!
-//! What stands between (a mesh's route for `reviews`) comes before what it stands in front of, but for its own calls.
+//! What stands between (a mesh's route for `reviews`) comes before what it stands in front of, but for its own calls and
+//! for those of a gateway: a mesh's route for callers inside does not hold there. A gateway answers to a name only where
+//! nobody else does, and never to a gateway of its own kind: what that calls lies behind it. What the topology file says
+//! is said of this very repository, and comes before all others who do work. `localhost` is whoever is described in the
+//! same file.
 
 use std::collections::HashMap;
 
 use crate::inventory::{Component, ComponentId, Edge, Inventory, Name, Role, Setting};
+use crate::readers;
 
 /// More than these are taken for nobody: a name that everybody has says nothing.
 const MOST: usize = 16;
@@ -35,20 +40,44 @@ impl Names {
     pub(super) fn who(&self, name: &Name, call: &Edge, inventory: &Inventory) -> Vec<ComponentId> {
         let all = self.by_label.get(label(&name.host)).map(Vec::as_slice).unwrap_or_default();
         let component = |id: ComponentId| inventory.components.get(id.0);
-        let caller_is_between = component(call.from).is_some_and(|caller| caller.role == Role::Between);
+        let product = component(call.from).map(|caller| &caller.product);
+        let caller = component(call.from).map(|caller| caller.role);
+        let own_kind = |one: &Component| one.role == Role::Gateway && caller == Some(Role::Gateway) && product == Some(&one.product);
+        let here = is_loopback(&name.host);
         let candidates: Vec<(ComponentId, &Component)> = all
             .iter()
             .filter(|id| **id != call.from)
             .filter_map(|id| component(*id).map(|component| (*id, component)))
-            .filter(|(_, component)| component.names.iter().any(|known| same(known, name)))
+            .filter(|(_, component)| !here || component.place.file == call.place.file)
+            .filter(|(_, component)| component.names.iter().any(|known| same(known, name)) && !own_kind(component))
             .collect();
-        let those = |between: bool| {
-            let fitting = candidates.iter().filter(|(_, one)| (one.role == Role::Between) == between);
+        let works = |role: Role| !matches!(role, Role::Between | Role::Gateway);
+        let said: Vec<ComponentId> = candidates
+            .iter()
+            .filter(|(_, one)| works(one.role) && one.reader == readers::TOPOLOGY)
+            .map(|(id, _)| *id)
+            .collect();
+        let those = |fits: fn(Role) -> bool| {
+            let fitting = candidates.iter().filter(|(_, one)| fits(one.role));
             nearest(fitting.map(|(id, component)| (*id, &*component.place.file)), &call.place.file)
         };
-        let between = if caller_is_between { Vec::new() } else { those(true) };
-        if between.is_empty() { those(false) } else { between }
+        let mut found = Vec::new();
+        if !matches!(caller, Some(Role::Between | Role::Gateway)) {
+            found = those(|role| role == Role::Between);
+        }
+        if found.is_empty() {
+            found = if said.is_empty() { those(works) } else { said };
+        }
+        if found.is_empty() && caller != Some(Role::Between) {
+            found = those(|role| role == Role::Gateway);
+        }
+        found
     }
+}
+
+/// Whether a host is the machine itself, which is another one in every file.
+pub(super) fn is_loopback(host: &str) -> bool {
+    matches!(host, "localhost" | "::1" | "0.0.0.0") || host.starts_with("127.")
 }
 
 /// What is said of everybody's calls to this name, or to another name of those who answer to it.

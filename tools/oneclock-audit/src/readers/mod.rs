@@ -4,9 +4,40 @@
 //! To add one: write the module, add it to [`READERS`], add its settings to `data/catalogue.yaml`, and files of its shape
 //! to `tests/data`.
 
+mod envoy;
+mod aws;
+mod command;
+mod compose;
+mod dockerfile;
+mod env_file;
+mod environment;
+mod gunicorn;
+mod images;
+mod kafka;
+mod lines;
+mod started_by;
+mod stores;
+mod uwsgi;
+mod known;
+mod dapr;
 mod gateway_api;
+mod grpc;
+mod haproxy;
+mod ingress;
+mod istio;
+mod caddy;
+mod kong;
 mod kubernetes;
+mod linkerd;
+mod matched;
+mod nginx;
+mod oneclock;
+mod proto;
+mod traefik;
 pub mod topology;
+mod serverless;
+mod spring;
+mod terraform;
 
 use oneclock_yaml::Node;
 
@@ -55,12 +86,43 @@ pub struct KnownByName {
     pub is: fn(&Source) -> bool,
 }
 
+/// The name of the reader of our own topology file.
+pub(crate) const TOPOLOGY: &str = "topology";
+
 /// All of them, in the order in which a file is offered.
 pub const READERS: &[Reader] =
     &[
-    Reader { name: "Gateway API", how: How::Document { words: &["HTTPRoute", "GRPCRoute"], read: gateway_api::read } },
-    Reader { name: "topology", how: How::Document { words: &["services", "entries"], read: topology::read } },
+    Reader { name: "Kong", how: How::Document { words: &["_format_version"], read: kong::read } },
+    Reader { name: "Caddyfile", how: How::Text { mine: caddy::is_mine, read: caddy::read } },
+    Reader { name: "Traefik", how: How::Document { words: traefik::WORDS, read: traefik::read } },
+    Reader { name: "Traefik in TOML", how: How::Text { mine: traefik::is_mine, read: traefik::read_text } },
+    Reader { name: "Traefik labels", how: How::Document { words: &["traefik.http.routers."], read: traefik::read_labels } },
+    Reader { name: "ingress controllers", how: How::Document { words: ingress::WORDS, read: ingress::read } },
+    Reader { name: "HAProxy", how: How::Text { mine: haproxy::is_mine, read: haproxy::read } },
+    Reader { name: "nginx", how: How::Text { mine: nginx::is_mine, read: nginx::read } },
+    Reader { name: "Envoy", how: How::Documents { words: envoy::WORDS, read: envoy::read } },
+    Reader { name: "Gateway API", how: How::Document { words: gateway_api::WORDS, read: gateway_api::read } },
+    Reader { name: "Istio", how: How::Document { words: istio::WORDS, read: istio::read } },
+    Reader { name: "Linkerd", how: How::Document { words: linkerd::WORDS, read: linkerd::read } },
+    Reader { name: "oneclock proxy", how: How::Document { words: oneclock::WORDS, read: oneclock::read } },
+    Reader { name: "AWS template", how: How::Document { words: aws::WORDS, read: aws::read } },
+    Reader { name: "Serverless Framework", how: How::Document { words: &["functions:", "provider:"], read: serverless::read } },
+    Reader { name: "gRPC service config", how: How::Document { words: &["methodConfig"], read: grpc::read } },
+    Reader { name: "Dapr", how: How::Document { words: &["dapr.io/"], read: dapr::read } },
+    Reader { name: terraform::NAME, how: How::Text { mine: terraform::mine, read: terraform::read } },
+    Reader { name: "Spring Boot", how: How::Text { mine: spring::mine, read: spring::read } },
+    Reader { name: "compose", how: How::Text { mine: compose::mine, read: compose::read } },
+    Reader { name: "Kubernetes", how: How::Documents { words: kubernetes::WORDS, read: kubernetes::read } },
+    Reader { name: "what starts a server", how: How::Text { mine: dockerfile::mine, read: dockerfile::read } },
+    Reader { name: "environment", how: How::Text { mine: env_file::mine, read: env_file::read } },
+    Reader { name: "gunicorn", how: How::Text { mine: gunicorn::mine, read: gunicorn::read } },
+    Reader { name: "uWSGI", how: How::Text { mine: uwsgi::mine, read: uwsgi::read } },
+    Reader { name: "uWSGI (YAML)", how: How::Document { words: &["uwsgi:"], read: uwsgi::read_yaml } },
+    Reader { name: "store", how: How::Text { mine: stores::mine, read: stores::read } },
+    Reader { name: "SQL", how: How::Text { mine: stores::sql::mine, read: stores::sql::read } },
+    Reader { name: "Kafka", how: How::Text { mine: kafka::mine, read: kafka::read } },
+    Reader { name: TOPOLOGY, how: How::Document { words: &["services", "entries"], read: topology::read } },
 ];
 
 /// Formats that are recognised and not read: how a report names them, and how a file is told.
-pub const KNOWN_BY_NAME: &[KnownByName] = &[];
+pub const KNOWN_BY_NAME: &[KnownByName] = known::KNOWN;

@@ -3,7 +3,7 @@
 //!
 //! ```yaml
 //! entries:
-//! - {name: shop page, to: storefront, budget: 800ms, reserve: 50ms}
+//! - {name: shop page, to: storefront, budget: 800ms, reserve: 50ms, rate: 70/s}
 //! services:
 //! - name: storefront
 //!   order: serial              # or parallel: how its calls follow each other
@@ -20,6 +20,7 @@
 use oneclock_yaml::{Key, Node};
 
 use crate::amount::{Unit, Zero, amount};
+use crate::estimate::PerSecond;
 use crate::inventory::{
     ComponentId, Edge, Effects, Entry, HeaderUnit, Inventory, Latency, Name, On, Order, Propagates, Role, To, Why,
 };
@@ -28,7 +29,7 @@ use crate::source::Source;
 /// The name of the file, as it has to be.
 pub const FILE: &str = "oneclock.topology.yaml";
 
-const ENTRY: &[&str] = &["name", "to", "budget", "reserve"];
+const ENTRY: &[&str] = &["name", "to", "budget", "reserve", "rate"];
 const SERVICE: &[&str] =
     &["name", "answers_to", "role", "order", "reserve", "p99", "limit", "retention", "writes", "reads", "calls"];
 const CALL: &[&str] = &[
@@ -69,7 +70,8 @@ fn one_entry(source: &Source, entry: &Node, inventory: &mut Inventory) {
     };
     let reserve = entry.find("reserve").and_then(|node| time(source, node, inventory)).unwrap_or_default();
     let name = entry.text_at(&["name"]).map_or_else(|| to.to_string(), str::to_owned);
-    inventory.entries.push(Entry { name, to, budget, reserve, place: source.of(entry) });
+    let rate = entry.find("rate").and_then(|node| rate(source, node, inventory));
+    inventory.entries.push(Entry { name, to, budget, reserve, rate, place: source.of(entry) });
 }
 
 fn one_service(source: &Source, service: &Node, inventory: &mut Inventory) {
@@ -186,6 +188,15 @@ fn time(source: &Source, node: &Node, inventory: &mut Inventory) -> Option<std::
         inventory.leave_out(Why::NotUnderstood, source.of(node), "a time has a unit: 800ms, 2s, 1m30s");
     }
     time
+}
+
+/// A rate with its unit; what is none is listed.
+fn rate(source: &Source, node: &Node, inventory: &mut Inventory) -> Option<PerSecond> {
+    let rate = node.text().and_then(PerSecond::read);
+    if rate.is_none() {
+        inventory.leave_out(Why::NotUnderstood, source.of(node), "a rate has a unit: 70/s, 4200/min");
+    }
+    rate
 }
 
 fn one_of<T>(source: &Source, node: &Node, key: &str, inventory: &mut Inventory, known: fn(&str) -> Option<T>) -> Option<T> {

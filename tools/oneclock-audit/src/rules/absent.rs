@@ -67,16 +67,28 @@ fn is_asked(graph: &Graph<'_>, hop: &Hop<'_>) -> bool {
     !hop.call.streaming && !between
 }
 
+/// Whether the callee ends the work, or the call asks for statements that end.
+fn is_ended(graph: &Graph<'_>, hop: &Hop<'_>) -> bool {
+    let serving = |kind| hop.to.and_then(|to| graph.serving(to, kind));
+    let ends = [serving(Kind::ServerKill), serving(Kind::Statement), hop.limits.get(Kind::Statement)];
+    ends.into_iter().flatten().any(|setting| setting.amount.after().is_some())
+}
+
+/// One for each file and setting: a gateway with twenty routes has one thing to write.
 fn no_limit(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
     let unbounded = unbounded_outside(graph);
+    let mut found: BTreeMap<(&str, &str), Vec<(&Hop<'_>, &Setting)>> = BTreeMap::new();
     for hop in graph.hops.iter().filter(|hop| is_asked(graph, hop) && unbounded.contains(&hop.number)) {
-        if hop.limits.patience() != Patience::Forever {
+        if hop.limits.patience() != Patience::Forever || is_ended(graph, hop) {
             continue;
         }
-        let never =
-            [Kind::Total, Kind::Attempt, Kind::FirstByte, Kind::Idle].into_iter().find_map(|kind| hop.limits.get(kind));
-        let Some(setting) = never else { continue };
-        let says = format!("{} may wait for ever", words::hop(graph, hop));
+        let kinds = [Kind::Total, Kind::Attempt, Kind::FirstByte, Kind::Idle];
+        let Some(setting) = kinds.into_iter().find_map(|kind| hop.limits.get(kind)) else { continue };
+        found.entry((&setting.place.file, &setting.known.id)).or_default().push((hop, setting));
+    }
+    for hops in found.values() {
+        let Some((hop, setting)) = hops.first() else { continue };
+        let says = format!("{}{} may wait for ever", words::hop(graph, hop), and_more(hops));
         let finding = Finding::new(&NO_LIMIT, Severity::Warning, &setting.place, says)
             .label(words::setting(setting))
             .between(words::along(graph, &[hop]))
@@ -86,12 +98,19 @@ fn no_limit(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
+/// The calls that a finding is about and does not name.
+fn and_more(hops: &[(&Hop<'_>, &Setting)]) -> String {
+    words::and_more(hops.iter().map(|(hop, _)| hop.edge).collect::<HashSet<_>>().len())
+}
+
+/// One for each file and setting.
 fn idle_is_no_total(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
     let unbounded = unbounded_outside(graph);
+    let mut told = HashSet::new();
     for hop in graph.hops.iter().filter(|hop| is_asked(graph, hop) && unbounded.contains(&hop.number)) {
         let Patience::Silence(time) = hop.limits.patience() else { continue };
         let Some(setting) = hop.limits.decides().filter(|setting| setting.known.kind == Kind::Idle) else { continue };
-        if !words::is_written(setting) {
+        if !words::is_written(setting) || !told.insert((&setting.place.file, &setting.known.id)) {
             continue;
         }
         let says = format!("{}: {} bounds silence, not the whole", words::hop(graph, hop), words::setting(setting));
@@ -104,33 +123,33 @@ fn idle_is_no_total(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// One for each file and setting: a file with a hundred routes has one default.
+/// One for each setting, with the first places: a repository with a hundred routes has one default.
 fn hidden_default(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
-    let mut found: BTreeMap<(&str, &str), Vec<(&Hop<'_>, &Setting)>> = BTreeMap::new();
+    const PLACES: usize = 5;
+    let mut found: BTreeMap<&str, Vec<(&Hop<'_>, &Setting)>> = BTreeMap::new();
     for hop in graph.hops.iter().filter(|hop| !hop.call.streaming) {
-        for setting in
-            hop.limits.all().iter().filter(|setting| setting.stated == Stated::Default && setting.known.hidden)
-        {
-            found.entry((&setting.place.file, &setting.known.id)).or_default().push((hop, setting));
+        let hidden = |setting: &&&Setting| setting.stated == Stated::Default && setting.known.hidden;
+        for setting in hop.limits.all().iter().filter(hidden) {
+            found.entry(&setting.known.id).or_default().push((hop, setting));
         }
     }
-    for hops in found.values() {
+    for hops in found.values_mut() {
+        hops.sort_by_key(|(hop, setting)| (&setting.place, hop.number));
         let Some((hop, setting)) = hops.first() else { continue };
-        let calls: HashSet<_> = hops.iter().map(|(hop, _)| hop.edge).collect();
-        let more =
-            if calls.len() > 1 { format!(" and {} more calls of this file", calls.len() - 1) } else { String::new() };
+        let more = and_more(hops);
         let known = setting.known;
-        let says = format!(
-            "{}{more}: {} {} is in force, and nobody wrote it",
-            words::hop(graph, hop),
-            known.key,
-            setting.amount,
-        );
-        let finding = Finding::new(&HIDDEN_DEFAULT, Severity::Note, &setting.place, says)
-            .label(format!("no {} here: {} takes {} ({})", known.key, known.product, setting.amount, known.versions))
+        let (call, amount) = (words::hop(graph, hop), &setting.amount);
+        let says = format!("{call}{more}: {} {amount} is in force, and nobody wrote it", known.key);
+        let mut finding = Finding::new(&HIDDEN_DEFAULT, Severity::Note, &setting.place, says)
+            .label(format!("no {} here: {} takes {amount} ({})", known.key, known.product, known.versions))
             .between(words::along(graph, &[hop]))
             .consequence(known.fires.clone())
             .help(format!("write {} down, with the value that you mean", known.key));
+        let mut places: Vec<_> = hops.iter().map(|(_, setting)| &setting.place).collect();
+        places.dedup();
+        for place in places.into_iter().skip(1).take(PLACES) {
+            finding = finding.related(place, "here too");
+        }
         findings.push(finding);
     }
 }

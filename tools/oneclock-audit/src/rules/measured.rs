@@ -6,7 +6,7 @@ use super::{Finding, Rule, Severity, words};
 use crate::amount::shown;
 use crate::graph::Graph;
 use crate::graph::limits::Patience;
-use crate::inventory::Role;
+use crate::inventory::{On, Role};
 
 /// A limit is near, or far from, what is normal.
 pub(super) const TIMEOUT_AND_P99: Rule = Rule {
@@ -14,6 +14,14 @@ pub(super) const TIMEOUT_AND_P99: Rule = Rule {
     page: include_str!("../../rules/timeout-and-p99.md"),
     says: "a limit is too near to what is normal, or so far that it protects nobody",
     look: timeout_and_p99,
+};
+
+/// A breaker counts calls as slow that are over before they are.
+pub(super) const BREAKER_AND_TIMEOUT: Rule = Rule {
+    id: "breaker-and-timeout",
+    page: include_str!("../../rules/breaker-and-timeout.md"),
+    says: "a breaker waits for slow calls that a limit ends before they are slow",
+    look: breaker_and_timeout,
 };
 
 /// A person waits for what should be a job.
@@ -24,6 +32,8 @@ pub(super) const SYNC_TOO_LONG: Rule = Rule {
     look: sync_too_long,
 };
 
+/// From when on a breaker counts a call as slow; other settings of breakers are of the same kind.
+const SLOW_CALLS: &str = "resilience4j.circuitbreaker.slow_call";
 /// Below twice the 99th percentile a limit cuts healthy calls; three to five times is healthy.
 const TOO_NEAR: f64 = 2.0;
 /// Beyond this many times it protects nobody.
@@ -64,6 +74,28 @@ fn timeout_and_p99(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
                 shown(p99.saturating_mul(3)),
                 shown(p99.saturating_mul(5))
             ));
+        findings.push(finding);
+    }
+}
+
+fn breaker_and_timeout(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
+    for breaker in graph.inventory.settings.iter().filter(|one| one.known.id == SLOW_CALLS) {
+        let hop = graph.hops.iter().find(|hop| breaker.on == On::Edge(hop.edge));
+        let Some((hop, slow)) = hop.zip(breaker.amount.after()) else { continue };
+        let Some(limit) = hop.limits.attempt().at_most().filter(|limit| *limit < slow) else { continue };
+        let Some(decides) = hop.limits.decides_attempt().filter(|decides| words::is_written(decides)) else { continue };
+        let says = format!(
+            "{}: a call counts as slow from {} on, and is over after {}",
+            words::hop(graph, hop),
+            shown(slow),
+            shown(limit),
+        );
+        let finding = Finding::new(&BREAKER_AND_TIMEOUT, Severity::Warning, &breaker.place, says)
+            .label(words::setting(breaker))
+            .related(&decides.place, words::setting(decides))
+            .between(words::along(graph, &[hop]))
+            .consequence("no call is ever slow: of a callee that gets slower the breaker sees nothing but failures")
+            .help(format!("call slow what takes {} or so", shown(limit / 2)));
         findings.push(finding);
     }
 }

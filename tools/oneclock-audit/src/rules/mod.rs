@@ -105,6 +105,7 @@ pub const RULES: &[&Rule] = &[
     &stores::LOCK_LIMIT_WITHOUT_EFFECT,
     &measured::TIMEOUT_AND_P99,
     &measured::SYNC_TOO_LONG,
+    &measured::BREAKER_AND_TIMEOUT,
     &headers::HEADER_UNITS,
 ];
 

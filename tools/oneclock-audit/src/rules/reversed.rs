@@ -38,6 +38,11 @@ pub(super) const FORGOTTEN_TOO_SOON: Rule = Rule {
     look: forgotten_too_soon,
 };
 
+/// What works off a queue of SQS and is called by a poller, which waits and tries again by itself.
+const LAMBDA: &str = "AWS Lambda";
+/// How many times the limit of a Lambda function AWS advises for the visibility of its queue.
+const ADVISED: u32 = 6;
+
 /// How a finding of two written settings, or of one and a default, is told.
 fn severity(a: &Setting, b: &Setting) -> Severity {
     match (words::is_written(a), words::is_written(b)) {
@@ -90,9 +95,12 @@ fn redelivered_while_running(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         let Some(again) = hop.limits.get(Kind::Redelivery).or_else(of_queue) else { continue };
         let Some(kill) = hop.to.and_then(|to| ends_work(graph, to)) else { continue };
         let (Some(visible), Some(works)) = (again.amount.after(), kill.amount.after()) else { continue };
-        if visible >= works || (!words::is_written(again) && !words::is_written(kill)) {
+        let neither = !words::is_written(again) && !words::is_written(kill);
+        let lambda = kill.known.product == LAMBDA;
+        if neither || visible >= works.saturating_mul(if lambda { ADVISED } else { 1 }) {
             continue;
         }
+        let severity = if visible < works { severity(again, kill) } else { Severity::Note };
         let says = format!(
             "a message of {} is given out again after {}, and {} may work on it for {}",
             graph.name(hop.from),
@@ -101,11 +109,15 @@ fn redelivered_while_running(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
             shown(works),
         );
         let (first, second) = written_first(again, kill);
-        let finding = Finding::new(&REDELIVERED_WHILE_RUNNING, severity(again, kill), &first.place, says)
+        let finding = Finding::new(&REDELIVERED_WHILE_RUNNING, severity, &first.place, says)
             .label(words::setting(first))
             .related(&second.place, words::setting(second))
             .between(words::along(graph, &[hop]))
-            .consequence("two workers do the same work at the same time, and both effects happen")
+            .consequence(if visible < works {
+                "two workers do the same work at the same time, and both effects happen"
+            } else {
+                "messages that are throttled, or tried again by the poller, come back while a batch is still worked on"
+            })
             .help(format!(
                 "let it be given out again after {} or more (six times that, for a Lambda function)",
                 shown(works)

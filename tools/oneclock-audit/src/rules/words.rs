@@ -27,6 +27,15 @@ pub(super) fn along(graph: &Graph<'_>, hops: &[&Hop<'_>]) -> Vec<String> {
     names
 }
 
+/// ` and 3 more calls`: of so many that a finding is about, those that it does not name.
+pub(super) fn and_more(calls: usize) -> String {
+    match calls {
+        0 | 1 => String::new(),
+        2 => " and one more call".to_owned(),
+        calls => format!(" and {} more calls", calls - 1),
+    }
+}
+
 /// How long a call may take, and why: `6s (2 tries of 3s)`, `15s`.
 pub(super) fn patience(hop: &Hop<'_>) -> String {
     let limits = &hop.limits;

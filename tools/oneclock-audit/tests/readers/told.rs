@@ -1,9 +1,8 @@
 //! An inventory in lines, so that a case is a file and what is found in it.
 
-use std::fs;
-
 use oneclock_audit::inventory::{Inventory, On, Stated, To};
-use oneclock_audit::walk::{Repository, walk};
+
+use crate::written::inventory;
 
 /// In one file exactly these lines are found.
 #[track_caller]
@@ -14,21 +13,15 @@ pub(crate) fn finds(path: &str, text: &str, want: &str) {
 /// In several files of one repository exactly these lines are found.
 #[track_caller]
 pub(crate) fn finds_in(files: &[(&str, &str)], want: &str) {
-    let found = told(&inventory(files));
+    let found = told(&inventory(files)).lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
     let want = want.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n");
     assert!(found == want, "found:\n{found}\n\nwanted:\n{want}\n");
 }
 
-/// The inventory itself.
+/// What is found, line by line, for a test that is about some of it.
 #[track_caller]
-pub(crate) fn inventory(files: &[(&str, &str)]) -> Inventory {
-    let folder = tempfile::tempdir().expect("a folder");
-    for (path, text) in files {
-        let file = folder.path().join(path);
-        fs::create_dir_all(file.parent().expect("a folder above")).expect("the folder");
-        fs::write(file, text).expect("the file");
-    }
-    walk(&Repository::new(folder.path()), |_| ())
+pub(crate) fn lines(files: &[(&str, &str)]) -> Vec<String> {
+    told(&inventory(files)).lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// Components with their names, calls, settings, and what was left out; a line each.

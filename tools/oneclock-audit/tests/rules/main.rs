@@ -4,6 +4,7 @@
 
 mod absent;
 mod budget;
+mod formats;
 mod headers;
 mod judged;
 mod layering;
@@ -11,5 +12,5 @@ mod measured;
 mod pages;
 mod retries;
 mod reversed;
-#[path = "../written.rs"]
+#[path = "../support/written.rs"]
 mod written;

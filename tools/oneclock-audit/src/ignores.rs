@@ -1,0 +1,220 @@
+//! What somebody chose to leave as it is: a comment `oneclock-audit: ignore[rule-id] why` on the line of a finding, or on
+//! a line of its own above.
+//!
+//! It says why, or it counts for nothing. One that names no rule that there is, and one under which nothing is found any
+//! more, are findings themselves: nobody would notice them otherwise.
+
+use crate::rules::{Finding, Rule, Severity};
+use crate::source::{Place, Source};
+
+/// An ignore that cannot be read, names no rule, or gives no reason.
+pub const MALFORMED: Rule = Rule {
+    id: "ignore-malformed",
+    says: "an ignore does not say what it ignores, or why",
+    page: include_str!("../rules/ignore-malformed.md"),
+    look: |_, _| (),
+};
+
+/// An ignore under which nothing is found.
+pub const UNUSED: Rule = Rule {
+    id: "ignore-unused",
+    says: "an ignore is in force and ignores nothing",
+    page: include_str!("../rules/ignore-unused.md"),
+    look: |_, _| (),
+};
+
+/// The rules about ignores; nobody can ignore what they find.
+pub const RULES: &[&Rule] = &[&MALFORMED, &UNUSED];
+
+const MARK: &str = "oneclock-audit:";
+const HOW: &str = "write `oneclock-audit: ignore[rule-id] why`; `oneclock audit --rules` has the ids";
+
+/// A comment that ignores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ignore {
+    /// Which rules.
+    pub rules: Vec<String>,
+    /// Why.
+    pub reason: String,
+    /// Where it stands.
+    pub place: Place,
+    /// For which line.
+    pub line: u32,
+}
+
+/// A finding that is ignored.
+#[derive(Clone, Debug)]
+pub struct Ignored {
+    /// What was found.
+    pub finding: Finding,
+    /// Why it is ignored.
+    pub reason: String,
+    /// Where that is said.
+    pub place: Place,
+}
+
+/// What a file has: ignores, and what is meant to be one and is none.
+#[derive(Clone, Debug, Default)]
+pub struct Written {
+    ignores: Vec<Ignore>,
+    wrong: Vec<Finding>,
+}
+
+/// The ignores of a file.
+#[must_use]
+pub fn written(source: &Source) -> Written {
+    let mut written = Written::default();
+    if !source.text.contains(MARK) {
+        return written;
+    }
+    let lines: Vec<&str> = source.text.lines().collect();
+    for (number, line) in lines.iter().enumerate() {
+        let Some((before, comment)) = comment(line) else { continue };
+        let column = line.get(..line.len() - comment.len()).unwrap_or_default().chars().count() + 1 - MARK.len();
+        let place = source.place(number + 1, column, MARK.len() + comment.trim_end().chars().count());
+        // Alone on its line it is about the next one; several of them are about what follows the last.
+        let mut about = number;
+        if before.is_empty() {
+            about += 1;
+            while lines.get(about).is_some_and(|line| self::comment(line).is_some_and(|(before, _)| before.is_empty()))
+            {
+                about += 1;
+            }
+        }
+        match rules_and_reason(comment) {
+            Ok((rules, reason)) => {
+                let line = u32::try_from(about + 1).unwrap_or(u32::MAX);
+                written.ignores.push(Ignore { rules, reason, place, line });
+            }
+            Err(says) => written.wrong.push(Finding::new(&MALFORMED, Severity::Warning, &place, says).help(HOW)),
+        }
+    }
+    written
+}
+
+/// What stands before a comment that speaks to us, and what it says; in any notation of comments.
+fn comment(line: &str) -> Option<(&str, &str)> {
+    let (before, comment) = line.split_once(MARK)?;
+    let before = before.trim();
+    let mark = ["#", "//", "<!--", ";", "--", "/*", "*", "\"//\": \"", "\"//\":\"", "\"_comment\": \""];
+    let before = mark.iter().find_map(|mark| before.strip_suffix(mark))?;
+    // `///` and `##` are comments too.
+    Some((before.trim_end_matches(['#', '/', ';']).trim(), comment))
+}
+
+fn rules_and_reason(comment: &str) -> Result<(Vec<String>, String), String> {
+    let words = comment.trim();
+    let wanted = || format!("`{}` is no ignore", crate::amount::shortened(words));
+    let (names, reason) = words.strip_prefix("ignore[").and_then(|rest| rest.split_once(']')).ok_or_else(wanted)?;
+    let rules: Vec<String> =
+        names.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+    if rules.is_empty() {
+        return Err(wanted());
+    }
+    if let Some(unknown) = rules.iter().find(|id| crate::rules::rule(id).is_none()) {
+        let near = crate::rules::RULES.iter().map(|rule| rule.id);
+        let near = near
+            .min_by_key(|id| strsim::damerau_levenshtein(id, unknown))
+            .filter(|id| strsim::damerau_levenshtein(id, unknown) <= 3);
+        let hint = near.map(|id| format!("; did you mean `{id}`?")).unwrap_or_default();
+        return Err(format!("there is no rule `{}`{hint}", crate::amount::shortened(unknown)));
+    }
+    let reason = reason.trim_start_matches(':').trim();
+    let reason = ["-->", "*/", "\",", "\""]
+        .iter()
+        .fold(reason, |reason, end| reason.strip_suffix(end).unwrap_or(reason).trim_end());
+    if reason.is_empty() {
+        return Err(format!("`ignore[{names}]` gives no reason, so it counts for nothing"));
+    }
+    Ok((rules, reason.to_owned()))
+}
+
+/// Takes out what is ignored, and adds what is wrong with ignores.
+pub(crate) fn apply(written: Vec<Written>, findings: &mut Vec<Finding>) -> Vec<Ignored> {
+    let mut ignored = Vec::new();
+    for Written { ignores, wrong } in written {
+        for ignore in ignores {
+            for rule in &ignore.rules {
+                let meant = |finding: &mut Finding| {
+                    finding.rule == rule && finding.place.file == ignore.place.file && finding.place.line == ignore.line
+                };
+                let before = ignored.len();
+                ignored.extend(findings.extract_if(.., meant).map(|finding| Ignored {
+                    finding,
+                    reason: ignore.reason.clone(),
+                    place: ignore.place.clone(),
+                }));
+                if ignored.len() == before {
+                    let says = format!("`{rule}` finds nothing on line {}, so nothing is ignored", ignore.line);
+                    let finding = Finding::new(&UNUSED, Severity::Warning, &ignore.place, says);
+                    findings.push(finding.help("delete the comment, or move it to the line that it is about"));
+                }
+            }
+        }
+        findings.extend(wrong);
+    }
+    ignored
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn reads(text: &str, want: &[(&str, &str, u32)]) {
+        let found = written(&Source::new("a", text));
+        let found: Vec<_> =
+            found.ignores.iter().map(|one| (one.rules.join(","), one.reason.as_str(), one.line)).collect();
+        let want: Vec<_> = want.iter().map(|(rules, reason, line)| ((*rules).to_owned(), *reason, *line)).collect();
+        assert_eq!(found, want, "{text:?}");
+    }
+
+    #[track_caller]
+    fn is_wrong(text: &str, says: &str, at: &str) {
+        let found = written(&Source::new("a", text));
+        assert_eq!(found.ignores, []);
+        assert_eq!(found.wrong.len(), 1, "{text:?}");
+        assert_eq!((found.wrong[0].says.as_str(), found.wrong[0].place.to_string().as_str()), (says, at));
+    }
+
+    #[test]
+    fn on_the_line_or_above_in_every_notation() {
+        reads("t: 5s # oneclock-audit: ignore[no-limit] bounded outside", &[("no-limit", "bounded outside", 1)]);
+        reads("  # oneclock-audit: ignore[no-limit] so\nt: 5s", &[("no-limit", "so", 2)]);
+        reads("## oneclock-audit: ignore[no-limit] so\nt: 5s", &[("no-limit", "so", 2)]);
+        reads("<!-- oneclock-audit: ignore[no-limit] so -->", &[("no-limit", "so", 2)]);
+        reads("/* oneclock-audit: ignore[no-limit] so */ x", &[("no-limit", "so */ x", 2)]);
+        reads("x 5s; // oneclock-audit: ignore[no-limit]: so", &[("no-limit", "so", 1)]);
+        reads("; oneclock-audit: ignore[no-limit] so\n[x]", &[("no-limit", "so", 2)]);
+        reads("\"//\": \"oneclock-audit: ignore[no-limit] so\",\n1", &[("no-limit", "so", 2)]);
+        reads("t # oneclock-audit: ignore[no-limit, flat-timeouts] so", &[("no-limit,flat-timeouts", "so", 1)]);
+    }
+
+    #[test]
+    fn several_above_are_about_what_follows() {
+        let text = "# oneclock-audit: ignore[no-limit] a\n# oneclock-audit: ignore[flat-timeouts] b\nx";
+        reads(text, &[("no-limit", "a", 3), ("flat-timeouts", "b", 3)]);
+    }
+
+    #[test]
+    fn what_only_speaks_of_it_is_none() {
+        reads("see oneclock-audit: ignore[no-limit] so", &[]);
+        reads("name: oneclock-audit: x", &[]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        is_wrong(
+            "x # oneclock-audit: ignore[no-limit]",
+            "`ignore[no-limit]` gives no reason, so it counts for nothing",
+            "a:1:5",
+        );
+        is_wrong(
+            "# oneclock-audit: ignore[no-limits] so",
+            "there is no rule `no-limits`; did you mean `no-limit`?",
+            "a:1:3",
+        );
+        is_wrong("# oneclock-audit: ignore[] so", "`ignore[] so` is no ignore", "a:1:3");
+        is_wrong("# oneclock-audit: ignroe[no-limit] so", "`ignroe[no-limit] so` is no ignore", "a:1:3");
+    }
+}
