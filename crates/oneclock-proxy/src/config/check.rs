@@ -7,7 +7,7 @@ use std::time::Duration;
 use oneclock_core::{Name, Trust};
 
 use super::matching::Match;
-use super::node::Place;
+use super::node::{Place, Refuse};
 use super::redact::shown;
 use super::refused::known;
 use super::values::written;
@@ -26,6 +26,7 @@ pub(super) struct Draft {
     pub(super) upstreams: BTreeMap<Name, Placed<Upstream>>,
     pub(super) routes: Vec<RouteDraft>,
     pub(super) admin: Option<Placed<Option<SocketAddr>>>,
+    pub(super) probes: Option<Placed<Option<SocketAddr>>>,
     pub(super) access_log: AccessLog,
     pub(super) shutdown_grace: Duration,
 }
@@ -64,6 +65,7 @@ impl Draft {
             upstreams: BTreeMap::new(),
             routes: Vec::new(),
             admin: None,
+            probes: None,
             access_log,
             shutdown_grace,
         }
@@ -93,6 +95,7 @@ impl Draft {
             upstreams: self.upstreams.into_iter().map(|(name, placed)| (name, placed.value)).collect(),
             routes: self.routes.into_iter().map(|draft| draft.route).collect(),
             admin: self.admin.map_or(Some(DEFAULT_ADMIN), |placed| placed.value),
+            probes: self.probes.and_then(|placed| placed.value),
             access_log: self.access_log,
             shutdown_grace: self.shutdown_grace,
         };
@@ -114,6 +117,9 @@ impl Draft {
         }
         if taken.is_empty() {
             taken.push((DEFAULT_LISTENER, begin, "the listener that there is where none is written".to_owned()));
+        }
+        if let Some(Placed { at, value: Some(address) }) = &self.probes {
+            taken.push((*address, *at, "admin.probes".to_owned()));
         }
         match &self.admin {
             Some(Placed { at, value: Some(address) }) => taken.push((*address, *at, "admin".to_owned())),

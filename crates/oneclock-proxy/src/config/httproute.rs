@@ -7,11 +7,11 @@
 use oneclock_core::Name;
 
 use super::check::{Draft, Placed, RouteDraft};
-use super::node::Node;
+use super::node::{Node, Refuse};
 use super::redact::shown;
 use super::shape::Is::{Anything, Count, List, Map, Text, Word};
 use super::shape::{Fields, Key, Shape};
-use super::{Match, Refused, Upstream, keys, route, values};
+use super::{Match, Refused, Upstream, route, route_keys, values};
 
 const VERSION: &str = "gateway.networking.k8s.io/v1";
 const KIND: &str = "HTTPRoute";
@@ -61,10 +61,10 @@ pub(super) static RULE: Shape = Shape {
     what: "a rule of an HTTPRoute",
     keys: &[
         Key::optional("name", Text("orders"), "its first match", "what it is called, after the name of the HTTPRoute"),
-        Key::optional("matches", List(&Map(&keys::MATCH)), "every request", "as `matches` of a route"),
+        Key::optional("matches", List(&Map(&route_keys::MATCH)), "every request", "as `matches` of a route"),
         Key::required("backendRefs", List(&Map(&BACKEND)), "one backend"),
-        Key::optional("timeouts", Map(&keys::TIMEOUTS), "2s, at most 10s", "as `timeouts` of a route"),
-        Key::optional("retry", Map(&keys::RETRY), "one attempt", "as `retry` of a route"),
+        Key::optional("timeouts", Map(&route_keys::TIMEOUTS), "2s, at most 10s", "as `timeouts` of a route"),
+        Key::optional("retry", Map(&route_keys::RETRY), "one attempt", "as `retry` of a route"),
     ],
     unsupported: &[
         ("filters", "requests are passed on as they are; leave it to the gateway before this proxy, or delete it"),

@@ -21,7 +21,8 @@ const REFUSALS: u32 = 100;
 pub struct AccessLog {
     /// Where lines go. Nowhere unless said otherwise.
     pub to: LogTo,
-    /// The share of requests that leave a line. Those that a deadline ended leave one in any case. All unless said otherwise.
+    /// The share of requests that leave a line. Those that a deadline ended, or that the upstream failed (502), leave one in any
+    /// case. All unless said otherwise.
     pub sample: Share,
     /// How many lines a second there are of requests that were refused before they began, besides those of the share: a flood
     /// of refusals must not fill a disk. 100 unless said otherwise.

@@ -10,7 +10,7 @@
 //! | `types`, `routes` | what there is, and the defaults |
 //! | `matching` | which route a request takes |
 //! | `node` | YAML, with places |
-//! | `keys`, `shape` | every key, for reading, for [`schema`] and for the reference |
+//! | `keys`, `route_keys`, `shape` | every key, for reading, for [`schema`] and for the reference |
 //! | `read`, `route`, `once`, `log`, `values` | the file's own document |
 //! | `httproute` | the other kind of document |
 //! | `check` | what contradicts itself |
@@ -28,6 +28,7 @@ mod read;
 mod redact;
 mod refused;
 mod route;
+mod route_keys;
 mod routes;
 mod schema;
 mod shape;
@@ -39,6 +40,7 @@ mod tests;
 
 pub use log::{AccessLog, LogTo, Share};
 pub use matching::{Match, PathMatch};
+use node::Refuse as _;
 pub(crate) use once::is_over_tls;
 pub(crate) use redact::shown;
 pub use refused::Refused;

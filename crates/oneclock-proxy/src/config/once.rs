@@ -9,8 +9,8 @@ use oneclock_idempotency::{BadIdempotency, MemoryStore};
 use oneclock_postgres::tokio_postgres;
 
 use super::check::RouteDraft;
-use super::keys::{BODY_MOST, IDEMPOTENCY};
-use super::node::{Node, Place};
+use super::node::{Node, Place, Refuse};
+use super::route_keys::{BODY_MOST, IDEMPOTENCY};
 use super::shape::Fields;
 use super::values::written;
 use super::{Config, Idempotency, IdempotencyStore, Refused, values};

@@ -3,6 +3,7 @@
 //! Decides the order of the keys, which is that of the reference. What is printed is read again to the same.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use oneclock_core::ingress::{Coverage, OnMalformed};
@@ -15,6 +16,7 @@ use super::{
     AccessLog, Concurrency, Config, Idempotency, IdempotencyStore, Listener, LogTo, Match, PathMatch, Principal, Retry,
     Route, Share, Tls, Upstream, UpstreamTls, redact,
 };
+use crate::digest::Digest;
 
 /// A document that is written: mappings keep their order.
 enum Out {
@@ -37,6 +39,21 @@ impl fmt::Display for Config {
 }
 
 impl Config {
+    /// What two configurations have in common that are printed the same: 16 hexadecimal digits, as the admin pages and metrics
+    /// of a proxy show them. Passwords are not printed, and have no part in it.
+    ///
+    /// ```
+    /// # use oneclock_proxy::config::Config;
+    /// let config = Config::simple("127.0.0.1:8080".parse()?, "http://127.0.0.1:3000")?;
+    /// assert_eq!(Config::parse(&config.to_string())?.hash(), config.hash());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn hash(&self) -> String {
+        let mut hash = Digest::of([self.to_string()]).to_string();
+        hash.truncate(16);
+        hash
+    }
+
     /// The same as JSON, with the keys of a file.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::to_value(whole(self)).unwrap_or_default() // its keys are text, so it is JSON
@@ -44,16 +61,22 @@ impl Config {
 }
 
 fn whole(config: &Config) -> Out {
-    let Config { listeners, upstreams, routes, admin, access_log, shutdown_grace } = config;
+    let Config { listeners, upstreams, routes, admin, probes, access_log, shutdown_grace } = config;
     let upstreams = upstreams.iter().map(|(name, one)| (name.as_str().to_owned(), upstream(one)));
     map([
         ("listeners", Out::List(listeners.iter().map(listener).collect())),
         ("upstreams", Out::Map(upstreams.collect())),
         ("routes", Out::List(routes.iter().map(route).collect())),
-        ("admin", text(admin.map_or_else(|| "none".to_owned(), |address| address.to_string()))),
+        ("admin", pages(*admin, *probes)),
         ("accessLog", lines(access_log)),
         ("shutdownGrace", text(written(*shutdown_grace))),
     ])
+}
+
+/// In its short form, if that says it all.
+fn pages(admin: Option<SocketAddr>, probes: Option<SocketAddr>) -> Out {
+    let place = |at: Option<SocketAddr>| text(at.map_or_else(|| "none".to_owned(), |address| address.to_string()));
+    if probes.is_none() { place(admin) } else { map([("pages", place(admin)), ("probes", place(probes))]) }
 }
 
 /// In its short form, if that says it all.

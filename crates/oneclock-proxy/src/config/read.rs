@@ -2,18 +2,22 @@
 //!
 //! Decides what each of them is, alone. What several of them contradict is found by `check`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use oneclock_core::wire::{Convention, Conventions, Declared, names};
 use oneclock_core::{Name, Trust};
 
 use super::check::{Draft, Placed};
-use super::keys::{CONVENTION, FILE_SHAPE, LISTENER, TLS, UPSTREAM, UPSTREAM_TLS};
-use super::node::{Node, Value};
+use super::keys::{ADMIN, CONVENTION, FILE_SHAPE, LISTENER, TLS, UPSTREAM, UPSTREAM_TLS};
+use super::node::{Node, Refuse, Value};
 use super::redact::shown;
 use super::refused::known;
 use super::shape::Fields;
 use super::{Listener, Refused, Tls, Upstream, UpstreamProtocol, UpstreamTls, log, route, values};
+
+/// An address, or the word for none.
+type Where = Placed<Option<SocketAddr>>;
 
 /// The words of a trust.
 pub(super) const TRUST: [(&str, Trust); 2] = [("inside", Trust::Inside), ("outside", Trust::Outside)];
@@ -44,13 +48,23 @@ pub(super) fn file(node: &Node, draft: &mut Draft) -> Result<(), Refused> {
         }
     }
     if let Some(node) = fields.get("admin") {
-        let admin =
-            values::parsed(node, |text| if text == "none" { Ok(None) } else { values::address(text).map(Some) })?;
-        draft.admin = Some(Placed { at: node.place, value: admin });
+        (draft.admin, draft.probes) = admin(node)?;
     }
     draft.access_log = fields.read("accessLog", log::read)?.unwrap_or_default();
     draft.shutdown_grace = fields.read("shutdownGrace", values::span)?.unwrap_or(draft.shutdown_grace);
     Ok(())
+}
+
+/// Where the admin pages are, and where probes are answered, as far as that is said.
+fn admin(node: &Node) -> Result<(Option<Where>, Option<Where>), Refused> {
+    let Value::Map(_) = &node.value else { return Ok((Some(somewhere(node)?), None)) };
+    let fields = Fields::of(node, &ADMIN)?;
+    Ok((fields.read("pages", somewhere)?, fields.read("probes", somewhere)?))
+}
+
+fn somewhere(node: &Node) -> Result<Where, Refused> {
+    let value = values::parsed(node, |text| if text == "none" { Ok(None) } else { values::address(text).map(Some) })?;
+    Ok(Placed { at: node.place, value })
 }
 
 fn listener(node: &Node, index: usize) -> Result<Placed<Listener>, Refused> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde_saphyr::{Error, Location};
+use oneclock_yaml::{Error, Wrong};
 
 use super::redact::shown;
 
@@ -33,26 +33,17 @@ impl Refused {
 
     /// What the text says that is not even YAML.
     pub(super) fn of(error: &Error) -> Self {
-        let place = error.location().filter(|place| *place != Location::UNKNOWN);
-        let why = match error.without_snippet() {
-            Error::Message { msg, .. } => msg.clone(),
-            Error::DuplicateMappingKey { key, .. } => {
+        let why = match &error.wrong {
+            Wrong::SecondTime { key } => {
                 let key = key.as_deref().map(|key| format!(" `{}`", shown(key))).unwrap_or_default();
                 format!("the key{key} is here a second time: delete one of them")
             }
-            Error::NullIntoString { .. } => "a key is missing before the colon".to_owned(),
-            Error::TaggedScalarCannotDeserializeIntoString { .. } => {
-                "a tag that begins with ! says nothing here: delete it".to_owned()
-            }
-            other => {
-                let text = other.to_string();
-                // The place comes first already.
-                let fact = text.rsplit_once(" at line ").map_or(&*text, |(fact, _)| fact);
-                format!("this is no YAML: {fact}")
-            }
+            Wrong::NoKey => "a key is missing before the colon".to_owned(),
+            Wrong::Tagged => "a tag that begins with ! says nothing here: delete it".to_owned(),
+            Wrong::Message(says) => says.clone(),
+            other => format!("this is no YAML: {other}"),
         };
-        let (line, column) = place.map_or((1, 1), |place| (place.line(), place.column()));
-        Self { line: Some(line), column: Some(column), why }
+        Self { line: Some(error.place.line), column: Some(error.place.column), why }
     }
 }
 

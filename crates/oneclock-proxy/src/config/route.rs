@@ -12,9 +12,9 @@ use oneclock_core::admission::Mode;
 use oneclock_core::ingress::{Coverage, OnMalformed};
 
 use super::check::{Placed, RouteDraft};
-use super::keys::{KIND, MATCH, METHODS, PATH, PATH_TYPES, RETRY, ROUTE, STREAMING, TIMEOUTS};
-use super::node::{Node, Place, Value};
+use super::node::{Node, Place, Refuse, Value};
 use super::read::TRUST;
+use super::route_keys::{KIND, MATCH, METHODS, PATH, PATH_TYPES, RETRY, ROUTE, STREAMING, TIMEOUTS};
 use super::routes::BACKOFF;
 use super::shape::Fields;
 use super::values::written;

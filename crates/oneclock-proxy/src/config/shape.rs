@@ -2,7 +2,7 @@
 //! JSON Schema made and the reference checked, so that none of them knows a key that the others do not.
 
 use super::Refused;
-use super::node::{Node, Value};
+use super::node::{Node, Refuse, Value};
 use super::redact::shown;
 use super::refused::known;
 

@@ -42,6 +42,9 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// Where the admin pages are served; `None` serves none. [`DEFAULT_ADMIN`] unless said otherwise.
     pub admin: Option<SocketAddr>,
+    /// Where `/live` and `/ready` are served, and nothing else: for who asks over a network. `None`, which is what holds unless said
+    /// otherwise, serves them with the admin pages alone.
+    pub probes: Option<SocketAddr>,
     /// Which requests leave a line, and where it goes.
     pub access_log: AccessLog,
     /// The most that live work gets once the proxy was told to stop. Work with an earlier deadline ends then. 10 s
@@ -173,6 +176,7 @@ impl Config {
             upstreams: BTreeMap::new(),
             routes: Vec::new(),
             admin: Some(DEFAULT_ADMIN),
+            probes: None,
             access_log: AccessLog::default(),
             shutdown_grace: SHUTDOWN_GRACE,
         }

@@ -10,7 +10,7 @@ use http::{HeaderName, Uri};
 use oneclock_core::Name;
 use oneclock_postgres::tokio_postgres;
 
-use super::node::{Node, Value};
+use super::node::{Node, Refuse, Value};
 use super::redact::shown;
 use super::refused::known;
 use super::{IdempotencyStore, Principal, Refused};
@@ -131,6 +131,9 @@ pub(super) fn bound_or_none(node: &Node) -> Result<Option<Duration>, Refused> {
 
 /// GEP-2257: `([0-9]{1,5}(h|m|s|ms)){1,4}`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    if (1..=5).contains(&text.len()) && text.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Err(format!("`{text}` has no unit, so it is not a duration; did you mean `{text}s`, or `{text}ms`?"));
+    }
     let wrong = || {
         format!(
             "`{}` is not a duration: write one to four whole numbers, each with its unit h, m, s or ms, such as 1m30s or \
@@ -292,6 +295,16 @@ pub(super) fn path(text: &str) -> Result<String, String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-/._~!$&'()*+,;=:@%".contains(&byte);
     if !text.bytes().all(allowed) {
         return no("it holds a character that is written as % and two digits there, or that ends the path (? and #)");
+    }
+    if let Some((before, _)) = text.split_once('*') {
+        // A slash at its end makes no difference there.
+        let prefix = before.rsplit_once('/').map_or("/", |(whole, _)| if whole.is_empty() { "/" } else { whole });
+        return Err(format!(
+            "`{}` has a star, which stands for a star here and for nothing else, so that hardly any request would match: for a \
+             path and all below it write `type: PathPrefix` and `value: {}`; for a star itself write %2A",
+            shown(text),
+            shown(prefix)
+        ));
     }
     let escapes = text.split('%').skip(1);
     if !escapes.into_iter().all(|after| after.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2) {

@@ -64,7 +64,26 @@ fn every_key_is_read() {
     let log = &config.access_log;
     assert_eq!(log.to, LogTo::File("/var/log/oneclock.json".into()));
     assert_eq!((log.sample.millionths(), log.refusals), (10_000, 20));
+    let at = |text: &str| Some(text.parse().unwrap());
+    assert_eq!((config.admin, config.probes), (at("127.0.0.1:9910"), at("0.0.0.0:9903")));
     assert_eq!(config.shutdown_grace, ms(20_000));
+}
+
+#[test]
+fn the_admin_pages_can_be_said_in_one_word_or_with_what_probes_are_answered_by() {
+    let at = |text: &str| Some(text.parse().unwrap());
+    for (lines, admin, probes) in [
+        ("admin: none", None, None),
+        ("admin: 127.0.0.1:9910", at("127.0.0.1:9910"), None),
+        ("admin: { probes: 0.0.0.0:9903 }", Some(DEFAULT_ADMIN), at("0.0.0.0:9903")),
+        ("admin: { pages: none, probes: '[::]:80' }", None, at("[::]:80")),
+        ("admin: { pages: 127.0.0.1:9910, probes: none }", at("127.0.0.1:9910"), None),
+    ] {
+        let config = read(&format!("{lines}\n{}", with_route("")));
+        assert_eq!((config.admin, config.probes), (admin, probes), "{lines}");
+        let again = read(&config.to_string());
+        assert_eq!((again.admin, again.probes), (admin, probes), "{config}");
+    }
 }
 
 #[test]

@@ -99,8 +99,13 @@ fn nothing_means_unlimited() {
 fn a_value_that_is_none_is_told_with_what_one_looks_like() {
     let duration =
         "is not a duration: write one to four whole numbers, each with its unit h, m, s or ms, such as 1m30s or 250ms";
-    for wrong in ["3", "1.5s", "-1s", "+1s", "1d", "3sec", "123456s", "1s 2s", "1s1s1s1s1s", "s", "10us", "\"\"", "1S"]
-    {
+    for bare in ["3", "1500", "0"] {
+        route(
+            &format!("ceiling: {bare}"),
+            &format!("5:12: `{bare}` has no unit, so it is not a duration; did you mean `{bare}s`, or `{bare}ms`?"),
+        );
+    }
+    for wrong in ["1.5s", "-1s", "+1s", "1d", "3sec", "123456s", "1s 2s", "1s1s1s1s1s", "s", "10us", "\"\"", "1S"] {
         let shown = wrong.trim_matches('"');
         route(&format!("ceiling: {wrong}"), &format!("5:12: `{shown}` {duration}"));
     }
@@ -160,6 +165,15 @@ fn a_value_that_is_none_is_told_with_what_one_looks_like() {
         route(
             &format!("matches: [{{ path: {{ value: \"{path}\" }} }}]"),
             &format!("5:30: `{path}` is no path that a request has: {why}"),
+        );
+    }
+    for (path, prefix) in [("/slow/*", "/slow"), ("/*", "/"), ("/a/b*c", "/a"), ("/a/*/b", "/a")] {
+        route(
+            &format!("matches: [{{ path: {{ value: {path} }} }}]"),
+            &format!(
+                "5:30: `{path}` has a star, which stands for a star here and for nothing else, so that hardly any request would \
+                 match: for a path and all below it write `type: PathPrefix` and `value: {prefix}`; for a star itself write %2A"
+            ),
         );
     }
     refused(
@@ -293,6 +307,19 @@ fn what_the_whole_contradicts_is_told_where_it_stands() {
     refused(
         &format!("{}admin: 0.0.0.0:80\n", listeners("127.0.0.1:80", "127.0.0.1:81")),
         "6:8: admin is on 0.0.0.0:80, where listener http is already (line 4): write another address",
+    );
+    refused(
+        &format!("{}admin: {{ probes: 0.0.0.0:81 }}\n", listeners("127.0.0.1:80", "127.0.0.1:81")),
+        "6:18: admin.probes is on 0.0.0.0:81, where listener http-2 is already (line 5): write another address",
+    );
+    refused(
+        &format!("{}admin: {{ probes: 0.0.0.0:9902 }}\n", listeners("127.0.0.1:80", "127.0.0.1:81")),
+        "6:18: admin.probes is on 0.0.0.0:9902, where the admin pages are unless something else is written: write another \
+         address here, or for admin",
+    );
+    refused(
+        &format!("{}admin: {{ page: none }}\n", listeners("127.0.0.1:80", "127.0.0.1:81")),
+        "6:10: there is no key `page` here; did you mean `pages`? Known: pages, probes",
     );
     route(
         "trust: inside",
