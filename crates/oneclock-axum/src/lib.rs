@@ -43,7 +43,7 @@ use oneclock_http::{BoxError, NotCollected, NotSuccessful};
 pub use layer::{AxumService, ClockLayer};
 pub use or_problem::OrProblem;
 // What a service needs beside this crate, so that it can depend on this one alone.
-pub use oneclock::{Operation, Shutdown};
+pub use oneclock::{Effect, Operation, Outcome, Shutdown, Stage};
 pub use oneclock_core::ingress::{OnMalformed, PolicyError};
 pub use oneclock_core::retry::RetryPolicy;
 pub use oneclock_core::{Policy, Trust};

@@ -522,6 +522,12 @@ impl PolicyBuilder {
         self
     }
 
+    /// All limits at once, in place of those so far: also what the budget covers, for what is one route as a whole.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
     /// Other limits for one matched route, spelled as the router spells it. `change` gets the service's own limits.
     pub fn route(
         mut self,

@@ -196,9 +196,9 @@ impl Destination {
         Ok(())
     }
 
-    /// Whether what `call` has left could be told now: what is below one unit will not be more later (contract E2).
+    /// Whether what `call` had left when it began could be told: what is below one unit will not be more later (contract E2).
     pub(crate) fn check(&self, call: &Call) -> Result<(), NotBegun> {
-        self.0.tells.check(call.remaining()).map_err(|nothing| self.cannot_tell(call, &nothing))
+        self.0.tells.check(call.deadline().remaining(call.began())).map_err(|nothing| self.cannot_tell(call, &nothing))
     }
 
     fn cannot_tell(&self, call: &Call, nothing: &NothingToSend) -> NotBegun {

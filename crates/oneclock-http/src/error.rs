@@ -133,7 +133,8 @@ impl fmt::Display for CallError {
 impl StdError for CallError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
-            Self::Stopped(stopped) => stopped.source(),
+            // Its words are in ours; it is what `oneclock::stopped_in` looks for.
+            Self::Stopped(stopped) => Some(stopped),
             Self::Failed(failed) => failed.source(),
             Self::GaveUp(gave_up) => gave_up.last.source(), // its own words are in ours
         }
@@ -180,5 +181,24 @@ impl HasOutcome for CallError {
 
     fn tried(&self) -> Tried {
         judge::failed(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use oneclock::{Operation, stopped_in};
+
+    use super::*;
+
+    /// `Missing::stopped` and `PartFailed::stopped` find it in the chain: it must stand there by itself.
+    #[tokio::test(start_paused = true)]
+    async fn why_a_call_was_stopped_is_found_in_its_chain() {
+        let op = Operation::begin("order", Duration::from_millis(50));
+        let ended = op.run(std::future::pending::<()>()).await;
+        let error = ended.map_err(CallError::from);
+        let found = error.as_ref().err().and_then(|error| stopped_in(error));
+        assert_eq!(found.map(Stopped::reason), Some(Reason::Cap));
     }
 }

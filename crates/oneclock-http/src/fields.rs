@@ -119,8 +119,8 @@ impl FieldSet {
     /// # Errors
     /// [`NothingToSend`], if what remains is below one unit of a field: the call must not be made (contract E2).
     pub(crate) fn write(&self, headers: &mut HeaderMap, remaining: Duration) -> Result<(), NothingToSend> {
-        KNOWN.strip(headers);
-        self.own.strip(headers);
+        KNOWN.strip_but(headers, &self.names); // those are written over
+        self.own.strip_but(headers, &self.names);
         if let Some(connection) = headers.get(header::CONNECTION)
             && self.names.iter().any(|name| speaks_of(connection, name))
         {
@@ -166,8 +166,14 @@ impl Marked {
     }
 
     fn strip(&self, headers: &mut HeaderMap) {
+        self.strip_but(headers, &[]);
+    }
+
+    fn strip_but(&self, headers: &mut HeaderMap, kept: &[HeaderName]) {
         // A mark may be that of another name: removing hashes every name, so it is looked at more closely first.
-        let is_one = |name: &HeaderName| self.marks & mark(name.as_str()) != 0 && self.names.contains(name);
+        let is_one = |name: &HeaderName| {
+            self.marks & mark(name.as_str()) != 0 && self.names.contains(name) && !kept.contains(name)
+        };
         if self.marks == 0 {
             return;
         }

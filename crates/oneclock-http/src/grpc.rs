@@ -18,6 +18,9 @@ pub const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin
 /// When to come again: milliseconds, or a negative number for never.
 pub const PUSHBACK: HeaderName = HeaderName::from_static(wire::GRPC_RETRY_PUSHBACK_MS);
 
+/// The status of a mistake that is nobody's to mend.
+pub(crate) const INTERNAL: u8 = 13;
+
 /// What an answer may carry of the end of a call, and what an end in its place must not.
 pub const OF_A_STATUS: [HeaderName; 4] = [STATUS, MESSAGE, DETAILS, PUSHBACK];
 
@@ -45,6 +48,24 @@ pub fn status(headers: &HeaderMap) -> Option<u8> {
 /// ```
 pub fn is_failure(headers: &HeaderMap) -> bool {
     headers.contains_key(STATUS) && status(headers) != Some(0)
+}
+
+/// The status of a call whose stream was reset with this code of HTTP/2, by the table of gRPC's protocol. Codes that it does
+/// not name are INTERNAL, as those that say nothing more.
+///
+/// ```
+/// # use oneclock_http::grpc::status_of_reset;
+/// const REFUSED_STREAM: u32 = 7; // RFC 9113, section 7
+/// assert_eq!((status_of_reset(REFUSED_STREAM), status_of_reset(2)), (14, 13));
+/// ```
+pub fn status_of_reset(code: u32) -> u8 {
+    match h2::Reason::from(code) {
+        h2::Reason::REFUSED_STREAM => 14,
+        h2::Reason::CANCEL => 1,
+        h2::Reason::ENHANCE_YOUR_CALM => 8,
+        h2::Reason::INADEQUATE_SECURITY => 7,
+        _ => INTERNAL,
+    }
 }
 
 /// Whether the content of this message is gRPC's, by its `content-type`. That of gRPC-Web is not: it has its trailers in its

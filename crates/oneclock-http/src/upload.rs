@@ -5,7 +5,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -25,6 +25,7 @@ pin_project! {
         body: B,
         operation: Option<Operation>, // none: there is no body
         waited_for: Option<Arc<AtomicU8>>,
+        end: Option<UploadEnd>,
     }
 
     impl<B> PinnedDrop for Upload<B> {
@@ -51,15 +52,29 @@ impl Waits {
     }
 }
 
+/// The uploads of a connection that carries one request at a time: how many have begun, and which of them was read to its end.
+#[derive(Debug, Default)]
+pub(crate) struct Uploads {
+    begun: AtomicU64,
+    read: AtomicU64, // the latest one
+}
+
+/// One of them, which says when it was read to its end: then nothing of it is left on the connection.
+#[derive(Clone, Debug)]
+pub(crate) struct UploadEnd {
+    uploads: Arc<Uploads>,
+    number: u64,
+}
+
 // === Upload ===
 
 impl<B: Body> Upload<B> {
-    pub(crate) fn new(body: B, operation: &Operation) -> (Self, Option<Arc<AtomicU8>>) {
+    pub(crate) fn new(body: B, operation: &Operation, end: Option<UploadEnd>) -> (Self, Option<Arc<AtomicU8>>) {
         if body.is_end_stream() {
-            return (Self { body, operation: None, waited_for: None }, None);
+            return (Self { body, operation: None, waited_for: None, end: None }, None);
         }
         let waited_for = Arc::new(AtomicU8::new(Waits::NO));
-        let upload = Self { body, operation: Some(operation.clone()), waited_for: Some(Arc::clone(&waited_for)) };
+        let upload = Self { body, operation: Some(operation.clone()), waited_for: Some(Arc::clone(&waited_for)), end };
         (upload, Some(waited_for))
     }
 }
@@ -67,7 +82,31 @@ impl<B: Body> Upload<B> {
 /// A body that is there already, for a layer that had to read it: nothing of it is waited for.
 impl<B: From<Bytes>> From<Bytes> for Upload<B> {
     fn from(bytes: Bytes) -> Self {
-        Self { body: bytes.into(), operation: None, waited_for: None }
+        Self { body: bytes.into(), operation: None, waited_for: None, end: None }
+    }
+}
+
+// === Uploads ===
+
+impl Uploads {
+    pub(crate) fn begins(self: &Arc<Self>) -> UploadEnd {
+        UploadEnd { uploads: Arc::clone(self), number: self.begun.fetch_add(1, Ordering::Relaxed) + 1 }
+    }
+
+    /// Nothing is left of those that have begun, whoever read them.
+    pub(crate) fn are_behind(&self) {
+        self.read.store(self.begun.load(Ordering::Relaxed), Ordering::Release);
+    }
+
+    /// Whether the last one that began was read to its end; or there was none.
+    pub(crate) fn are_read(&self) -> bool {
+        self.read.load(Ordering::Acquire) == self.begun.load(Ordering::Relaxed)
+    }
+}
+
+impl UploadEnd {
+    fn was_read(self) {
+        self.uploads.read.fetch_max(self.number, Ordering::Release);
     }
 }
 
@@ -80,7 +119,7 @@ where
     type Error = BoxError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
-        let this = self.project();
+        let mut this = self.project();
         if let Some(operation) = this.operation
             && let Some(ending) = operation.ending()
         {
@@ -92,7 +131,15 @@ where
             }
             return Poll::Ready(Some(Err(Box::new(cut))));
         }
-        let polled = this.body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)));
+        let polled = this.body.as_mut().poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)));
+        let is_read = match &polled {
+            Poll::Ready(None) => true,
+            Poll::Ready(Some(Ok(_))) => this.body.is_end_stream(),
+            Poll::Ready(Some(Err(_))) | Poll::Pending => false,
+        };
+        if is_read && let Some(end) = this.end.take() {
+            end.was_read();
+        }
         if let Some(waited_for) = this.waited_for {
             waited_for.store(if polled.is_pending() { Waits::YES } else { Waits::NO }, Ordering::Relaxed);
         }

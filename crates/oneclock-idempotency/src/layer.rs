@@ -59,6 +59,7 @@ pub(crate) struct Config<St> {
     pub(crate) store: St,
     pub(crate) limits: Limits,
     pub(crate) principal: PrincipalOf,
+    pub(crate) known_by: Option<String>,
     pub(crate) route: FindRoute,
     pub(crate) methods: Vec<Method>,
     pub(crate) required: bool,
@@ -93,6 +94,7 @@ pub struct IdempotencyBuilder<St> {
     wait_at_most: Option<Duration>,
     horizons: Horizons,
     principal: Option<PrincipalOf>,
+    known_by: Option<String>,
     route: FindRoute,
     methods: Vec<Method>,
     required: bool,
@@ -171,6 +173,7 @@ impl<St: Store> Idempotency<St> {
             wait_at_most: None,
             horizons: Horizons::default(),
             principal: None,
+            known_by: None,
             route: matched_route,
             methods: HAVE_KEYS.to_vec(),
             required: false,
@@ -239,6 +242,13 @@ impl<St: Store> IdempotencyBuilder<St> {
     /// request without one and with a key is refused with 401.
     pub fn principal<P: Into<Arc<str>>>(mut self, of: impl Fn(&Parts) -> Option<P> + Send + Sync + 'static) -> Self {
         self.principal = Some(Arc::new(move |head| of(head).map(Into::into)));
+        self
+    }
+
+    /// What a [principal](Self::principal) is found by, for who is refused without one: `the field x-account`. Every caller may
+    /// read it.
+    pub fn known_by(mut self, what: impl Into<String>) -> Self {
+        self.known_by = Some(what.into());
         self
     }
 
@@ -398,6 +408,7 @@ impl<St: Store> IdempotencyBuilder<St> {
             store: self.store,
             limits,
             principal: self.principal.ok_or(BadIdempotency::NoPrincipal)?,
+            known_by: self.known_by,
             route: self.route,
             methods: self.methods,
             required: self.required,

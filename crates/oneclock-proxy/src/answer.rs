@@ -32,6 +32,7 @@ pin_project! {
     enum Source {
         Nothing,
         Call { #[pin] body: BoundedBody<Received> },
+        OwnCall { #[pin] body: BoundedBody<OwnBody> },
         Stream { #[pin] body: OwnBody },
         Once { #[pin] body: oneclock_idempotency::Body },
     }
@@ -46,6 +47,11 @@ impl Forwarded {
     /// The answer to a call, which ends at its deadline.
     pub(crate) fn call(body: BoundedBody<Received>, entry: Option<Entry>) -> Self {
         Self { source: Source::Call { body }, entry, note: Note::default() }
+    }
+
+    /// The same, on a connection of its own.
+    pub(crate) fn own_call(body: BoundedBody<OwnBody>, entry: Option<Entry>) -> Self {
+        Self { source: Source::OwnCall { body }, entry, note: Note::default() }
     }
 
     /// What a layer of keys answers: what was kept, a refusal, or what it let pass.
@@ -73,6 +79,7 @@ impl Body for Forwarded {
         let polled = match this.source.project() {
             SourceProjection::Nothing => Poll::Ready(None),
             SourceProjection::Call { body } => body.poll_frame(cx),
+            SourceProjection::OwnCall { body } => body.poll_frame(cx),
             SourceProjection::Stream { body } => body.poll_frame(cx),
             SourceProjection::Once { body } => body.poll_frame(cx),
         };
@@ -89,6 +96,7 @@ impl Body for Forwarded {
         match &self.source {
             Source::Nothing => true,
             Source::Call { body } => body.is_end_stream(),
+            Source::OwnCall { body } => body.is_end_stream(),
             Source::Stream { body } => body.is_end_stream(),
             Source::Once { body } => body.is_end_stream(),
         }
@@ -98,6 +106,7 @@ impl Body for Forwarded {
         match &self.source {
             Source::Nothing => SizeHint::with_exact(0),
             Source::Call { body } => body.size_hint(),
+            Source::OwnCall { body } => body.size_hint(),
             Source::Stream { body } => body.size_hint(),
             Source::Once { body } => body.size_hint(),
         }

@@ -43,6 +43,17 @@ pub enum StartFailed {
         #[source]
         source: std::io::Error,
     },
+    /// Probes cannot be answered there.
+    #[error(
+        "probes cannot be answered on {address}: stop what is there already, or write another address for admin.probes"
+    )]
+    Probes {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
     /// It cannot be found out whether it is ready.
     #[error("nothing could be found out about the readiness of the proxy")]
     Readiness(#[from] NotReadiness),

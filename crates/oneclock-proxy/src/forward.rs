@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
-use oneclock::{Operation, Shutdown, clock};
+use oneclock::{Operation, Shutdown, Stopped, clock};
 use oneclock_core::ingress::Coverage;
 use oneclock_core::{Deadline, Trust};
 use oneclock_http::{
@@ -36,6 +36,7 @@ use tower_service::Service;
 
 use crate::access::Note;
 use crate::answer::Forwarded;
+use crate::failures::Failures;
 use crate::keyed::{self, Keyed, Sent};
 use crate::live::{Entry, Kind};
 use crate::own::{Lease, OwnBody, Place, Switched};
@@ -93,6 +94,7 @@ pub(crate) struct Clients {
     pub(crate) connect: Client,
     /// For what outlives its call.
     pub(crate) place: Place,
+    pub(crate) failures: Arc<Failures>,
 }
 
 /// The future of [`Forward`].
@@ -183,12 +185,15 @@ impl To {
             _ if wants_websocket => Box::pin(self.upgrade(request, &shutdown, entry)).await,
             Coverage::Streaming { .. } => {
                 let asked = Box::pin(self.clients.place.exchange(self.clients.of(protocol), request, &shutdown));
-                let (answer, lease) = asked.await.map_err(|error| told(&error))?;
+                let (answer, lease) = asked.await.map_err(|error| self.told(&error))?;
                 Ok(self.goes_on(answer, lease, entry))
             }
             Coverage::Unary => {
                 let answered = self.call(protocol, request).await;
-                let answer = answered.map_err(|error| if is_run { keyed::told(&error) } else { told(&error) })?;
+                let answer = answered.map_err(|error| {
+                    let why = self.told(&error);
+                    if is_run { keyed::told(&error, why) } else { why }
+                })?;
                 let mut answer = answer.map(|body| Forwarded::call(body, entry));
                 if is_run && keyed::says_nothing_happened(answer.status(), answer.headers(), self.upstream) {
                     answer.extensions_mut().insert(NothingHappened);
@@ -198,6 +203,23 @@ impl To {
                     answer.extensions_mut().insert(PassedOn);
                 }
                 Ok(answer)
+            }
+        }
+    }
+
+    /// Why the upstream gave no answer. Written for its caller by the ingress layer.
+    fn told(&self, error: &CallError) -> Problem {
+        if is_of_the_upload(error) {
+            let title = "the body of the request cannot be read";
+            return Problem::with_status(StatusCode::BAD_REQUEST, title).insight(error.to_string());
+        }
+        match error {
+            CallError::Stopped(Stopped::NotBegun(why)) => Problem::of_whole(why).unwrap_or_else(|| error.into()),
+            _ => {
+                if error.stopped().is_none() {
+                    self.clients.failures.failed(error);
+                }
+                error.into()
             }
         }
     }
@@ -247,8 +269,14 @@ impl To {
         upgrade::say(request.headers_mut());
         self.limit(&mut request);
         let asked = self.clients.place.exchange_over_http1(&self.clients.http, request, shutdown);
-        let (mut answer, lease) = asked.await.map_err(|error| told(&error))?;
-        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        let answered = asked.await.map_err(|error| self.told(&error))?;
+        let switches = answered.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if !switches && self.coverage == Coverage::Unary {
+            let answer = answered.ends().await.map_err(|error| self.told(&error))?;
+            return Ok(answer.map(|body| Forwarded::own_call(body, entry)));
+        }
+        let (mut answer, lease) = answered.goes_on().await.map_err(|error| self.told(&error))?;
+        if !switches {
             return Ok(self.goes_on(answer, lease, entry));
         }
         let agreed = answer.extensions_mut().remove::<Switched>();
@@ -279,16 +307,6 @@ impl Clients {
             _ => &self.http,
         }
     }
-}
-
-/// Why the upstream gave no answer. Written for its caller by the ingress layer.
-pub(crate) fn told(error: &CallError) -> Problem {
-    tracing::debug!(%error, "no answer from the upstream");
-    if is_of_the_upload(error) {
-        let title = "the body of the request cannot be read";
-        return Problem::with_status(StatusCode::BAD_REQUEST, title).insight(error.to_string());
-    }
-    Problem::from(error)
 }
 
 /// Whether what failed came from the caller: behind the error of the upstream's connection stands one of the caller's.

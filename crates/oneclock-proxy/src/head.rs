@@ -48,7 +48,15 @@ fn names_one_host<B>(request: &Request<B>) -> bool {
 }
 
 fn is_host(host: &HeaderValue) -> bool {
-    Authority::try_from(host.as_bytes()).is_ok_and(|host| !has_a_user(&host))
+    is_plain(host.as_bytes()) || Authority::try_from(host.as_bytes()).is_ok_and(|host| !has_a_user(&host))
+}
+
+/// A name and a port as nearly every request has them, which the parser would copy to say the same.
+fn is_plain(host: &[u8]) -> bool {
+    let mut parts = host.split(|byte| *byte == b':');
+    let (name, port) = (parts.next().unwrap_or_default(), parts.next().unwrap_or(b"80"));
+    let is_name = !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(byte));
+    is_name && (1..=4).contains(&port.len()) && port.iter().all(u8::is_ascii_digit) && parts.next().is_none()
 }
 
 /// To be treated as an error where the URI is not our own (RFC 9110 section 4.2.4).

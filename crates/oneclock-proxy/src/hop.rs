@@ -5,6 +5,7 @@
 //! to; `x-forwarded-proto` is set, unless somebody inside has said it already; `via` is not added, as Envoy and nginx do not.
 //! What speaks of one connection stays on it, both ways: [`oneclock_http::hop`].
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -12,6 +13,9 @@ use http::uri::{Authority, PathAndQuery};
 use http::{Uri, request};
 use oneclock_core::Trust;
 use oneclock_http::hop;
+
+/// How long an address is at most, written out.
+const LONGEST: usize = "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".len();
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -28,7 +32,11 @@ pub(crate) fn pass_on(head: &mut request::Parts, peer: Option<SocketAddr>, trust
     }
     head.uri = Uri::from(target.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/")));
     if let Some(peer) = peer {
-        append(&mut head.headers, &X_FORWARDED_FOR, &peer.ip().to_canonical().to_string());
+        let mut text = [0; LONGEST];
+        let mut room = text.as_mut_slice();
+        let _ = write!(room, "{}", peer.ip().to_canonical()); // there is room
+        let written = LONGEST - room.len();
+        append(&mut head.headers, &X_FORWARDED_FOR, &text[..written]);
     }
     if trust == Trust::Outside || !head.headers.contains_key(X_FORWARDED_PROTO) {
         head.headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(if tls { "https" } else { "http" }));
@@ -42,14 +50,19 @@ fn host_of(authority: &Authority) -> Option<HeaderValue> {
 }
 
 /// One list in one field, so that whoever reads only the first or only the last sees all of it.
-fn append(headers: &mut HeaderMap, name: &HeaderName, value: &str) {
+fn append(headers: &mut HeaderMap, name: &HeaderName, value: &[u8]) {
     let mut list = Vec::new();
     for said in headers.get_all(name) {
         list.extend_from_slice(said.as_bytes());
         list.extend_from_slice(b", ");
     }
-    list.extend_from_slice(value.as_bytes());
-    if let Ok(list) = HeaderValue::from_bytes(&list) {
+    let list = if list.is_empty() {
+        value
+    } else {
+        list.extend_from_slice(value);
+        &list
+    };
+    if let Ok(list) = HeaderValue::from_bytes(list) {
         headers.insert(name.clone(), list);
     }
 }

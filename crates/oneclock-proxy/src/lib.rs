@@ -18,12 +18,14 @@
 //! | `keyed` | idempotency keys: what the library's layer is told, where its records are |
 //! | `own` | streams and upgrades: what lives on behind its call |
 //! | `upgrade` | WebSockets |
+//! | `failures` | how often it is told that an upstream fails |
 //! | `live` | what is under way, and until when |
 //! | `control`, `overrides` | what can be done to a proxy that runs: a reload, a change of one route, a stop |
-//! | `observe` | what is counted and kept of all that happens |
+//! | `observe`, `ledgers` | what is counted and kept of all that happens |
 //! | `access` | which requests leave a line in the access log, and what it says |
 //! | `admin` | the pages of its operators |
 //! | `tls`, `digest` | TLS from its files, whether they say something else |
+//! | `shortened` | how much of a path is kept |
 //! | [`config`] | what may be said |
 //!
 //! [`Proxy::start`] runs what a [`Config`](config::Config) says. A request's budget begins when its head is read; the
@@ -38,11 +40,13 @@ pub mod config;
 mod control;
 mod digest;
 mod failed;
+mod failures;
 mod forward;
 mod head;
 mod hop;
 mod keyed;
 mod leaving;
+mod ledgers;
 mod listeners;
 mod live;
 mod observe;
@@ -51,6 +55,7 @@ mod own;
 mod proxy;
 mod reload;
 mod route;
+mod shortened;
 mod table;
 mod tls;
 mod upgrade;

@@ -4,15 +4,14 @@
 //! to guess; here every request has a deadline. Decides also which of them are shown first: those with the least left.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use http::Method;
-use oneclock::clock;
 use oneclock_core::{Deadline, Name, Tick};
 
-/// Of a path this much is kept, in bytes: it is for the eye.
-const PATH: usize = 200;
+use crate::ledgers::PATH;
+use crate::shortened::shortened;
 
 /// What is under way. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -21,20 +20,13 @@ pub(crate) struct Live(Arc<Mutex<Known>>);
 #[derive(Debug, Default)]
 struct Known {
     next: u64,
-    entries: BTreeMap<u64, State>,
-}
-
-#[derive(Debug)]
-struct State {
-    what: Arc<What>,
-    kind: Kind,
-    deadline: Option<Deadline>, // none: nobody has decided yet
+    entries: BTreeMap<u64, Weak<Inner>>,
 }
 
 /// What does not change about a request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct What {
-    /// When it arrived at its route.
+    /// When it arrived.
     pub(crate) since: Tick,
     /// The listener.
     pub(crate) listener: Name,
@@ -62,7 +54,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) id: u64,
-    pub(crate) what: Arc<What>,
+    pub(crate) what: What,
     pub(crate) kind: Kind,
     pub(crate) deadline: Option<Deadline>,
 }
@@ -75,6 +67,14 @@ pub(crate) struct Entry(Arc<Inner>);
 struct Inner {
     id: u64,
     live: Live,
+    what: What,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    kind: Kind,
+    deadline: Option<Deadline>, // none: nobody has decided yet
 }
 
 // === Live ===
@@ -82,22 +82,19 @@ struct Inner {
 impl Live {
     /// A request has arrived.
     pub(crate) fn enter(&self, what: What) -> Entry {
-        let state = State { what: Arc::new(what), kind: Kind::Waiting, deadline: None };
-        let id = {
-            let mut known = self.lock();
-            known.next += 1;
-            let id = known.next;
-            known.entries.insert(id, state);
-            id
-        };
-        Entry(Arc::new(Inner { id, live: self.clone() }))
+        let mut known = self.lock();
+        known.next += 1;
+        let id = known.next;
+        let state = Mutex::new(State { kind: Kind::Waiting, deadline: None });
+        let entry = Arc::new(Inner { id, live: self.clone(), what, state });
+        known.entries.insert(id, Arc::downgrade(&entry));
+        Entry(entry)
     }
 
     /// How long what is under way may still take, at most `cap`. One of which nobody knows takes all of that.
     pub(crate) fn longest(&self, cap: Duration, now: Tick) -> Duration {
-        let known = self.lock();
-        let left = known.entries.values().map(|one| one.deadline.map_or(cap, |deadline| deadline.remaining(now)));
-        left.max().unwrap_or_default().min(cap)
+        let left = |one: &Entry| one.state().deadline.map_or(cap, |deadline| deadline.remaining(now));
+        self.all().iter().map(left).max().unwrap_or_default().min(cap)
     }
 
     /// How many there are.
@@ -107,40 +104,46 @@ impl Live {
 
     /// How many there are, and the `most` that have the least left; those of which that is not known come last.
     pub(crate) fn most_urgent(&self, most: usize) -> (usize, Vec<Seen>) {
-        let known = self.lock();
-        let mut order: Vec<(Option<Deadline>, u64)> =
-            known.entries.iter().map(|(id, state)| (state.deadline, *id)).collect();
-        let by = |one: &(Option<Deadline>, u64)| (one.0.is_none(), one.0, one.1);
+        let all = self.all();
+        let mut order: Vec<(State, &Entry)> = all.iter().map(|entry| (entry.state(), entry)).collect();
+        let by = |(state, entry): &(State, &Entry)| (state.deadline.is_none(), state.deadline, entry.0.id);
         if order.len() > most && most > 0 {
             order.select_nth_unstable_by_key(most - 1, by);
         }
         order.truncate(most);
         order.sort_unstable_by_key(by);
-        let seen = |(_, id): (Option<Deadline>, u64)| {
-            let State { what, kind, deadline } = known.entries.get(&id)?;
-            Some(Seen { id, what: Arc::clone(what), kind: *kind, deadline: *deadline })
-        };
-        (known.entries.len(), order.into_iter().filter_map(seen).collect())
+        let seen = order.into_iter().map(|(State { kind, deadline }, entry)| {
+            let Inner { id, what, .. } = &*entry.0;
+            Seen { id: *id, what: what.clone(), kind, deadline }
+        });
+        (all.len(), seen.collect())
+    }
+
+    /// To be dropped outside of the lock: each may be the last of its request.
+    fn all(&self) -> Vec<Entry> {
+        self.lock().entries.values().filter_map(Weak::upgrade).map(Entry).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // === What ===
 
 impl What {
-    /// A request that comes in now.
-    pub(crate) fn of<B>(listener: &Name, route: Option<&Name>, request: &http::Request<B>) -> Self {
-        let path = request.uri().path();
-        let end = (0..=PATH.min(path.len())).rev().find(|end| path.is_char_boundary(*end)).unwrap_or_default();
+    /// A request that came in at `since`.
+    pub(crate) fn of<B>(listener: &Name, route: Option<&Name>, request: &http::Request<B>, since: Tick) -> Self {
         Self {
-            since: clock::now(),
+            since,
             listener: listener.clone(),
             route: route.cloned(),
             method: request.method().clone(),
-            path: path.get(..end).unwrap_or_default().into(),
+            path: shortened(request.uri().path(), PATH),
         }
     }
 }
@@ -163,16 +166,17 @@ impl Kind {
 impl Entry {
     /// It is this from now on, and over by then.
     pub(crate) fn is(&self, kind: Kind, deadline: Deadline) {
-        if let Some(known) = self.0.live.lock().entries.get_mut(&self.0.id) {
-            known.kind = kind;
-            known.deadline = Some(deadline);
-        }
+        *lock(&self.0.state) = State { kind, deadline: Some(deadline) };
+    }
+
+    fn state(&self) -> State {
+        *lock(&self.0.state)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let _over = self.live.lock().entries.remove(&self.id); // dropped behind the lock
+        self.live.lock().entries.remove(&self.id);
     }
 }
 
@@ -186,7 +190,7 @@ mod tests {
 
     fn one(live: &Live, target: &str) -> Entry {
         let request = http::Request::get(target).body(()).expect("a request");
-        live.enter(What::of(&Name::from("http"), None, &request))
+        live.enter(What::of(&Name::from("http"), None, &request, Tick::from_nanos(0)))
     }
 
     #[test]
@@ -232,7 +236,7 @@ mod tests {
         let live = Live::default();
         let (short, long) = (one(&live, "/pay?card=4111"), one(&live, &format!("/{}", "x".repeat(5_000))));
         let (_, seen) = live.most_urgent(9);
-        assert_eq!((&*seen[0].what.path, seen[1].what.path.len()), ("/pay", PATH));
+        assert_eq!((&*seen[0].what.path, seen[1].what.path.len()), ("/pay", PATH + "…".len()));
         drop((short, long));
     }
 }

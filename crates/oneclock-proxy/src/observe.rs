@@ -14,6 +14,7 @@ use oneclock_telemetry::{Metrics, Readiness, Ring, Scrape, Several};
 
 use crate::config::Config;
 use crate::control::Control;
+use crate::ledgers::{self, Heads};
 use crate::table::Table;
 
 /// Cheap to clone.
@@ -57,7 +58,7 @@ const GAUGES: [Gauge; 7] = [BUILD, CONFIG, RELOADED, RELOADED_AT, LIVE, DRAINING
 impl Telemetry {
     /// For a proxy that begins with this. Its limits are edges of the histograms, as long as there are not too many.
     pub(crate) fn of(config: &Config) -> Self {
-        let builder = || Metrics::builder().names(DEFAULT_NAMES.max(config.routes.len().saturating_mul(2)));
+        let builder = || Metrics::builder().names(names(config));
         let limits: BTreeSet<_> = config.routes.iter().flat_map(|route| [route.when_absent, route.ceiling]).collect();
         let made = limits.into_iter().fold(builder(), oneclock_telemetry::MetricsBuilder::timeout).build();
         let made = made.or_else(|_| builder().build()); // too many for edges: the standard ones are left
@@ -65,18 +66,19 @@ impl Telemetry {
             Ok(made) => made,
             Err(why) => unreachable!("the standard edges are edges: {why}"),
         };
-        Self { metrics, scrape, ring: Ring::new() }
+        Self { metrics, scrape, ring: ledgers::ring() }
     }
 
     /// Who is told of the operations of its routes.
     pub(crate) fn observer(&self) -> Arc<dyn Observer> {
-        let all = Several::new().and(self.metrics.clone()).and(self.ring.clone());
+        let all = Several::new().and(Heads).and(self.metrics.clone()).and(self.ring.clone());
         Arc::new(WithoutProbes::new(all))
     }
 
     /// Tells of the places and the upstreams of this table, and of no others.
     pub(crate) fn watch(&self, table: &Table) {
         let (routes, upstreams) = (&table.config.routes, &table.config.upstreams);
+        self.metrics.at_least_names(names(&table.config));
         self.metrics.keep_admissions(|name| routes.iter().any(|route| route.name == *name));
         self.metrics.keep_healths(|name| upstreams.contains_key(name));
         table.admissions().for_each(|admission| self.metrics.watch_admission(admission));
@@ -114,6 +116,11 @@ impl Telemetry {
         tell(&OVERRIDE, &held);
         text
     }
+}
+
+/// How many names there may be: those of the routes, and as many that a reload took the place of.
+fn names(config: &Config) -> usize {
+    DEFAULT_NAMES.max(config.routes.len().saturating_mul(4))
 }
 
 fn write_gauge(text: &mut String, Gauge(name, help): &Gauge, series: &[(&[(&str, &str)], f64)]) {

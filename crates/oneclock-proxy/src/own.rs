@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Empty;
 use hyper::body::Incoming;
@@ -22,7 +22,7 @@ use hyper_util::rt::TokioIo;
 use oneclock::{Call, Shutdown};
 use oneclock_core::effect::Seen;
 use oneclock_core::{Outcome, Stage};
-use oneclock_http::{BoxError, CallError, Client, Destination, Dialed, Tasks, hop, is_refused_stream};
+use oneclock_http::{BoundedBody, BoxError, CallError, Client, Destination, Dialed, Tasks, hop, is_refused_stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// How long a connection that is given up may take to say goodbye.
@@ -48,6 +48,16 @@ pub(crate) struct OwnBody {
 #[derive(Debug)]
 pub(crate) struct Lease {
     _word: oneshot::Sender<()>,
+}
+
+/// The head of an answer is there, and its call goes on until somebody says what it is.
+#[must_use = "its call is given up"]
+pub(crate) struct Answered<'c> {
+    destination: &'c Destination,
+    call: Call,
+    method: Method,
+    answer: Response<Incoming>,
+    lease: Lease,
 }
 
 /// What the task of one connection has, until the connection is gone.
@@ -91,16 +101,16 @@ impl Place {
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
     {
-        self.exchange_over(client, client, request, shutdown).await
+        self.exchange_over(client, client, request, shutdown).await?.goes_on().await
     }
 
-    /// The same over HTTP/1.1, whatever else `client` speaks.
-    pub(crate) async fn exchange_over_http1<B>(
+    /// The same over HTTP/1.1, whatever else `client` speaks, for who decides by the head what becomes of the call.
+    pub(crate) async fn exchange_over_http1<'c, B>(
         &self,
-        client: &Client,
+        client: &'c Client,
         request: Request<B>,
         shutdown: &Shutdown,
-    ) -> Result<(Response<Incoming>, Lease), CallError>
+    ) -> Result<Answered<'c>, CallError>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
@@ -108,13 +118,13 @@ impl Place {
         self.exchange_over(client, &self.http1, request, shutdown).await
     }
 
-    async fn exchange_over<B>(
+    async fn exchange_over<'c, B>(
         &self,
-        client: &Client,
+        client: &'c Client,
         dials: &Client,
         mut request: Request<B>,
         shutdown: &Shutdown,
-    ) -> Result<(Response<Incoming>, Lease), CallError>
+    ) -> Result<Answered<'c>, CallError>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
@@ -147,7 +157,7 @@ impl Place {
             Sender::Http2(sender) => call.run(sender.send_request(request)).await?,
         };
         match answered {
-            Ok(answer) => Ok((judged(destination, call, &method, answer).await?, lease)),
+            Ok(answer) => Ok(Answered { destination, call, method, answer, lease }),
             Err(error) => {
                 let refused = is_refused_stream(&error);
                 let seen = if refused { Seen::RefusedStream } else { Seen::CutOff { stage: Stage::Wait } };
@@ -210,26 +220,58 @@ fn said(ended: hyper::Result<()>) {
     }
 }
 
-/// The call ends with this head. Judged as one without a body: what follows is not the call's any more.
-async fn judged(
+// === Answered ===
+
+impl Answered<'_> {
+    pub(crate) fn status(&self) -> StatusCode {
+        self.answer.status()
+    }
+
+    /// The call ends with this head, and its connection goes on.
+    ///
+    /// # Errors
+    /// [`CallError`], if the head came too late.
+    pub(crate) async fn goes_on(self) -> Result<(Response<Incoming>, Lease), CallError> {
+        let Self { destination, call, method, answer, lease } = self;
+        let (mut head, body) = answer.into_parts();
+        let of_the_upgrade = head.headers.get(header::UPGRADE).cloned();
+        hop::strip(&mut head.headers);
+        // Judged as one without a body: what follows is not the call's any more.
+        let answer = Response::from_parts(head, Empty::<Bytes>::new());
+        let mut answer = judged(destination, call, &method, answer).await?.map(|_| body);
+        if let Some(protocol) = of_the_upgrade {
+            answer.extensions_mut().insert(Switched(protocol));
+        }
+        Ok((answer, lease))
+    }
+
+    /// It is an answer like any other: its body is the call's, too, and is bounded by it.
+    ///
+    /// # Errors
+    /// [`CallError`], if it came too late.
+    pub(crate) async fn ends(self) -> Result<Response<BoundedBody<OwnBody>>, CallError> {
+        let Self { destination, call, method, mut answer, lease } = self;
+        hop::strip(answer.headers_mut());
+        judged(destination, call, &method, answer.map(|body| OwnBody::new(body, lease))).await
+    }
+}
+
+async fn judged<B>(
     destination: &Destination,
     call: Call,
     method: &Method,
-    answer: Response<Incoming>,
-) -> Result<Response<Incoming>, CallError> {
-    let (mut head, body) = answer.into_parts();
-    let of_the_upgrade = head.headers.get(header::UPGRADE).cloned();
-    hop::strip(&mut head.headers);
-    let mut once = Some((call, Response::from_parts(head, Empty::<Bytes>::new())));
+    answer: Response<B>,
+) -> Result<Response<BoundedBody<B>>, CallError>
+where
+    B: Body + Unpin + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let mut once = Some((call, answer));
     let judged = std::future::poll_fn(|cx| match once.take() {
         Some((call, answer)) => Poll::Ready(destination.answered(call, method, answer, cx)),
         None => Poll::Pending, // ready at its first poll
     });
-    let mut answer = judged.await?.map(|_| body);
-    if let Some(protocol) = of_the_upgrade {
-        answer.extensions_mut().insert(Switched(protocol));
-    }
-    Ok(answer)
+    judged.await
 }
 
 /// In the extensions of an answer: what its `upgrade` field said, which speaks of its hop only.

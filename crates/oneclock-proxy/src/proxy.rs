@@ -89,10 +89,7 @@ impl Proxy {
         }
         let listeners = Listeners::default();
         let plan = listeners.plan(wanted).await?;
-        let admin = match table.config.admin {
-            Some(address) => Some(Admin::bind(address).await?),
-            None => None,
-        };
+        let admin = Admin::bind(table.config.admin, table.config.probes).await?;
         let control = Control::new(table, telemetry);
         // From here on dropped as a whole: whatever runs already ends if something cannot.
         let mut running = Running { control, listeners, addresses: Vec::new(), probes: Probes::default(), admin: None };
@@ -160,7 +157,12 @@ impl Running {
 
     /// Where its admin pages are, with the port that was found where 0 was asked for; `None` if there are none.
     pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().map(Admin::address)
+        self.admin.as_ref().and_then(Admin::pages)
+    }
+
+    /// Where `/live` and `/ready` are served beside its admin pages; `None` if that is nowhere.
+    pub fn probes_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().and_then(Admin::probes)
     }
 
     /// What it runs with, as it was given: what an operator changed for now does not count.

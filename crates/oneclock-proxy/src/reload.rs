@@ -55,7 +55,7 @@ impl Running {
     async fn change(&mut self, config: Config) -> Result<(), StartFailed> {
         loop {
             let before = self.control.table().load_full();
-            if before.config.admin != config.admin {
+            if (before.config.admin, before.config.probes) != (config.admin, config.probes) {
                 return Err(StartFailed::AdminChanged);
             }
             let (config, known) = (config.clone(), before.clone());

@@ -8,11 +8,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{Extensions, Request, Response, Uri};
+use http::{Request, Response};
 use hyper::body::Incoming;
-use oneclock::Shutdown;
+use oneclock::{Shutdown, clock};
 use oneclock_core::Name;
-use oneclock_http::{Arrival, BoundedBody, IngressFuture, Route};
+use oneclock_http::{Arrival, BoundedBody, IngressFuture};
 use oneclock_telemetry::readiness::as_probe;
 use tower_service::Service;
 
@@ -22,10 +22,6 @@ use crate::forward::Forward;
 use crate::leaving::Leaving;
 use crate::live::{Live, What};
 use crate::table::{Found, Shared, Table};
-
-/// What a request was matched to. In its extensions, for the ingress layer.
-#[derive(Clone, Debug)]
-pub(crate) struct Matched(Arc<str>);
 
 /// Takes the requests of one listener to their routes.
 #[derive(Clone, Debug)]
@@ -71,25 +67,21 @@ impl Service<Request<Incoming>> for Dispatch {
             unreachable!("listener {} is in every table", door.listener)
         };
         let mut ingress = ingress.clone();
-        let peer = request.extensions().get::<Arrival>().and_then(|arrival| arrival.peer);
-        let is_probe = door.probes.sent(&door.listener, peer);
-        // Before it is let in: a drain that begins now knows of it, or refuses it. None of its callers waits for a probe.
-        let what = (!is_probe).then(|| What::of(&door.listener, route.map(|(name, _)| name), &request));
-        let entry = what.map(|what| door.live.enter(what));
-        let matched = route.map(|(_, matched)| matched.clone());
-        drop(table);
-        let extensions = request.extensions_mut();
-        if let Some(arrival) = extensions.get_mut::<Arrival>() {
+        let (mut peer, mut since) = (None, None);
+        if let Some(arrival) = request.extensions_mut().get_mut::<Arrival>() {
             // Not that of its connections, which may be told to go while work goes on being let in.
             arrival.shutdown = if door.process.is_signalled() { door.process.clone() } else { door.work.clone() };
+            (peer, since) = (arrival.peer, Some(arrival.at));
         }
-        if let Some(entry) = entry {
-            extensions.insert(entry);
+        if door.probes.sent(&door.listener, peer) {
+            drop(table);
+            return as_probe(|| ingress.call(request)); // none of its callers waits for it
         }
-        if let Some(matched) = matched {
-            extensions.insert(matched);
-        }
-        if is_probe { as_probe(|| ingress.call(request)) } else { ingress.call(request) }
+        // Before it is let in: a drain that begins now knows of it, or refuses it.
+        let what = What::of(&door.listener, route, &request, since.unwrap_or_else(clock::now));
+        drop(table);
+        request.extensions_mut().insert(door.live.enter(what));
+        ingress.call(request)
     }
 }
 
@@ -98,22 +90,5 @@ impl Service<Request<Incoming>> for Dispatch {
 impl Dispatch {
     pub(crate) fn through(door: Door) -> Self {
         Self(Arc::new(door))
-    }
-}
-
-// === Matched ===
-
-impl Matched {
-    pub(crate) fn new(pattern: &str) -> Self {
-        Self(pattern.into())
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// For [`IngressLayer::route_by`](oneclock_http::IngressLayer::route_by).
-    pub(crate) fn of<'r>(extensions: &'r Extensions, _: &'r Uri) -> Option<Route<'r>> {
-        extensions.get::<Self>().map(|matched| Route::Pattern(&matched.0))
     }
 }

@@ -18,18 +18,16 @@ use oneclock_core::throttle::ThrottlePolicy;
 use oneclock_core::wire::{Conventions, writes};
 use oneclock_core::{Name, Policy};
 use oneclock_http::{Client, Destination, Ingress, IngressLayer, RetryLayer};
-use sha2::{Digest as _, Sha256};
 use tower_layer::Layer;
 
 use crate::StartFailed;
 use crate::access::{self, Log};
-use crate::config::{Config, Idempotency, Listener, PathMatch, Route, Upstream, UpstreamProtocol};
+use crate::config::{Config, Idempotency, Listener, Route, Upstream, UpstreamProtocol};
 use crate::digest::Digest;
 use crate::forward::{Attempts, Clients, Forward, To};
 use crate::keyed::{self, Keys, Opened, Opens, Stores, Trusted};
 use crate::overrides::{Override, Overrides};
 use crate::own::Place;
-use crate::route::Matched;
 use crate::tls::UpstreamSecured;
 
 /// How many calls are on one HTTP/2 connection at most. How many are worked on at once is admission's business; this bounds
@@ -56,13 +54,13 @@ pub(crate) struct Table {
 /// Where a request goes, as far as that is known of its head.
 pub(crate) struct Found<'t> {
     /// The route that takes it; nobody does without one.
-    pub(crate) route: Option<(&'t Name, &'t Matched)>,
+    pub(crate) route: Option<&'t Name>,
     pub(crate) ingress: &'t Ingress<Forward>,
 }
 
 /// The services of one listener.
 struct Served {
-    routes: Vec<(Name, Matched, Ingress<Forward>)>, // as many as the configuration has
+    routes: Vec<(Name, Ingress<Forward>)>, // as many as the configuration has
     nowhere: Ingress<Forward>,
 }
 
@@ -136,7 +134,7 @@ impl Table {
             let served = Served::of(listener, &config.routes, &ways, observer.as_ref())?;
             listeners.insert(listener.name.clone(), served);
         }
-        let hash = hash(&config);
+        let hash = config.hash();
         Ok(Self { config, hash, overrides, observer, log, made, listeners })
     }
 
@@ -168,13 +166,13 @@ impl Table {
         clients.into_values().map(|clients| clients.http.destination().health())
     }
 
-    /// Who serves a request to `path`, and what it was matched to. `None` where there is no such listener.
+    /// Who serves a request to `path`. `None` where there is no such listener.
     pub(crate) fn find(&self, listener: &Name, path: &str, method: &Method) -> Option<Found<'_>> {
         let served = self.listeners.get(listener)?;
         let route = self.config.route_for(path, method);
-        let found = route.and_then(|route| served.routes.iter().find(|(name, ..)| *name == route.name));
+        let found = route.and_then(|route| served.routes.iter().find(|(name, _)| *name == route.name));
         Some(match found {
-            Some((name, matched, ingress)) => Found { route: Some((name, matched)), ingress },
+            Some((name, ingress)) => Found { route: Some(name), ingress },
             None => Found { route: None, ingress: &served.nowhere },
         })
     }
@@ -190,39 +188,20 @@ impl Served {
         let observed = |layer: IngressLayer| observer.cloned().into_iter().fold(layer, IngressLayer::observed_by);
         let mut served = Vec::new();
         for (route, (forward, admission)) in routes.iter().zip(ways) {
-            let matched = Matched::new(pattern(route));
-            let policy =
-                policy(route, &matched).map_err(|source| StartFailed::Limits { route: route.name.clone(), source })?;
-            let mut layer = IngressLayer::new(policy).reads(listener.reads.clone()).route_by(Matched::of);
+            let policy = Policy::named(route.name.clone()).limits(route.limits()).build();
+            let policy = policy.map_err(|source| StartFailed::Limits { route: route.name.clone(), source })?;
+            let mut layer = IngressLayer::new(policy).reads(listener.reads.clone()).on_route(&route.name);
             if let Some(trust) = route.trust {
                 layer = layer.trust(trust);
             }
             layer = observed(layer.admission(admission));
-            served.push((route.name.clone(), matched, layer.layer(forward.clone())));
+            served.push((route.name.clone(), layer.layer(forward.clone())));
         }
         let name = Name::from("no_route");
         let policy = Policy::named(name.clone()).build();
         let policy = policy.map_err(|source| StartFailed::Limits { route: name, source })?;
         let nowhere = observed(IngressLayer::new(policy).reads(listener.reads.clone())).layer(Forward::nowhere());
         Ok(Self { routes: served, nowhere })
-    }
-}
-
-fn policy(route: &Route, matched: &Matched) -> Result<Policy, oneclock_core::ingress::PolicyError> {
-    let limits = route.limits();
-    let policy = Policy::named(route.name.clone())
-        .when_absent(route.when_absent)
-        .ceiling(route.ceiling)
-        .min_useful(route.min_useful)
-        .on_malformed(route.on_malformed);
-    policy.route(matched.as_str(), move |_| limits).build() // what the budget covers is said for a route only
-}
-
-/// By what a route is known where there must be as many values as routes: the path of its first match, as it is written.
-fn pattern(route: &Route) -> &str {
-    match route.matches.first().map(|one| &one.path) {
-        Some(PathMatch::Exact(path) | PathMatch::Prefix(path)) => path,
-        None => "/",
     }
 }
 
@@ -252,12 +231,6 @@ fn not_yet(config: &Config) -> Result<(), StartFailed> {
         }
     }
     Ok(())
-}
-
-/// Two configurations that are printed the same have the same; passwords are not printed, and have no part in it.
-fn hash(config: &Config) -> String {
-    let hash = Sha256::digest(config.to_string());
-    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// What the files of its upstreams and of its stores say.
@@ -423,7 +396,8 @@ fn clients(
         (false, false) => client(None, grpc)?,
     };
     let http1 = if others == Speaks::Http1 { http.clone() } else { client(None, Speaks::Http1)? };
-    Ok(Clients { http, grpc, connect, place: Place::new(http1, upstream.max_connections) })
+    let (place, failures) = (Place::new(http1, upstream.max_connections), Arc::default());
+    Ok(Clients { http, grpc, connect, place, failures })
 }
 
 /// What a client of an upstream speaks.

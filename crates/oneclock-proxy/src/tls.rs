@@ -52,6 +52,12 @@ pub(crate) struct UpstreamSecured {
     pub(crate) digest: Digest,
 }
 
+/// Whom a peer of a server trusts, with all that their file says, if they are in one.
+struct Roots {
+    roots: RootCertStore,
+    said: Option<Vec<u8>>,
+}
+
 /// A file, as it was read.
 struct Read {
     bytes: Vec<u8>,
@@ -177,15 +183,8 @@ impl UpstreamSecured {
             source,
         };
         let mut said = Vec::new();
-        let roots = match &tls.ca {
-            None => RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() },
-            Some(file) => {
-                let read = Read::of(file).map_err(|why| failed(file, why))?;
-                let roots = read.roots().map_err(|why| failed(file, why))?;
-                said.push(read.bytes);
-                roots
-            }
-        };
+        let Roots { roots, said: of_roots } = roots(tls.ca.as_deref()).map_err(|(file, why)| failed(file, why))?;
+        said.extend(of_roots);
         let builder = ClientConfig::builder().with_root_certificates(roots);
         let config = match &tls.client {
             None => builder.with_no_client_auth(),
@@ -206,16 +205,20 @@ impl UpstreamSecured {
 
 /// What a peer of a server trusts, and nothing of who it is itself: the roots in `ca`, or those of the web.
 pub(crate) fn trusting(ca: Option<&Path>) -> Result<UpstreamSecured, BoxError> {
-    let (roots, said) = match ca {
-        None => (RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() }, None),
-        Some(file) => {
-            let failed = |why: BoxError| format!("{}: {why}", file.display());
-            let read = Read::of(file).map_err(failed)?;
-            (read.roots().map_err(failed)?, Some(read.bytes))
-        }
-    };
+    let Roots { roots, said } = roots(ca).map_err(|(file, why)| format!("{}: {why}", file.display()))?;
     let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     Ok(UpstreamSecured { config: Arc::new(config), digest: Digest::of(said) })
+}
+
+/// The roots in `ca`, or those of the web; else the file and what is wrong with it.
+fn roots(ca: Option<&Path>) -> Result<Roots, (&Path, BoxError)> {
+    let Some(file) = ca else {
+        let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+        return Ok(Roots { roots, said: None });
+    };
+    let read = Read::of(file).map_err(|why| (file, why))?;
+    let roots = read.roots().map_err(|why| (file, why))?;
+    Ok(Roots { roots, said: Some(read.bytes) })
 }
 
 // === Read ===

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use oneclock::events::{Event, Observer, OperationEnded};
+use oneclock::events::{Event, Observer, OperationEnded, Slot};
 use oneclock_core::time::Legible;
 use oneclock_core::{Bound, Cause, Ending, Ledger, Name, Reason, Tick};
 use oneclock_http::ledger_json;
@@ -42,8 +42,12 @@ pub const ROOM: usize = 64;
 #[derive(Clone)]
 pub struct Ring(Arc<Mutex<Kept>>);
 
+/// What is told of one beside what the ring knows: its name, and what it is.
+pub type More = Vec<(&'static str, Value)>;
+
 struct Kept {
     room: usize,
+    more: Option<fn(&Slot) -> More>,
     operations: VecDeque<OutOfTime>, // the oldest first
     seen: u64,
 }
@@ -74,6 +78,8 @@ pub struct OutOfTime {
     pub ledger: Ledger,
     /// The trace it belongs to.
     pub trace: Option<String>,
+    /// What else is told of it.
+    pub more: More,
 }
 
 // === Ring ===
@@ -86,7 +92,26 @@ impl Ring {
 
     /// Keeps the last `room`. Each is a few kilobytes at most.
     pub fn with_room(room: usize) -> Self {
-        Self(Arc::new(Mutex::new(Kept { room, operations: VecDeque::new(), seen: 0 })))
+        Self(Arc::new(Mutex::new(Kept { room, more: None, operations: VecDeque::new(), seen: 0 })))
+    }
+
+    /// Tells of each operation from now on what this finds in what observers keep beside it, else beside the request that it is
+    /// for. That may be a caller's words, which the ring itself does not keep: see to it that they are few.
+    ///
+    /// ```
+    /// # use oneclock_telemetry::Ring;
+    /// struct Tenant(&'static str); // which an observer puts there when a request begins
+    ///
+    /// let ring = Ring::new().telling(|slot| {
+    ///     let tenant = slot.get::<Tenant>();
+    ///     tenant.map(|tenant| ("tenant", tenant.0.into())).into_iter().collect()
+    /// });
+    /// # drop(ring);
+    /// ```
+    #[must_use]
+    pub fn telling(self, more: fn(&Slot) -> More) -> Self {
+        self.lock().more = Some(more);
+        self
     }
 
     /// What it keeps, the newest first.
@@ -123,8 +148,9 @@ impl Observer for Ring {
         if !out_of_time && !ended.answered.is_some_and(is_about_time) {
             return;
         }
-        let one = OutOfTime::of(ended);
+        let mut one = OutOfTime::of(ended);
         let mut kept = self.lock();
+        one.more = kept.more.map(|more| more(ended.nearest_slot)).unwrap_or_default();
         kept.seen += 1;
         if kept.room == 0 {
             return;
@@ -166,6 +192,7 @@ impl OutOfTime {
             elapsed: ended.elapsed,
             ledger: ended.ledger.clone(),
             trace: trace::trace_of(ended.nearest_slot),
+            more: More::new(),
         }
     }
 
@@ -196,6 +223,9 @@ impl OutOfTime {
         put("stage", self.ending.map(|ending| ending.stage.as_str().into()));
         put("answered", self.answered.map(|reason| reason.as_str().into()));
         put("trace_id", self.trace.as_deref().map(Value::from));
+        for (name, value) in &self.more {
+            put(name, Some(value.clone()));
+        }
         json
     }
 }

@@ -294,15 +294,10 @@ fn code_of_failure(error: &CallError) -> Code {
     Code::Unavailable
 }
 
-/// gRPC's table of HTTP/2 codes, of which these differ from a failed connection.
+/// By gRPC's table of HTTP/2 codes.
 fn code_of_reset(error: &h2::Error) -> Option<Code> {
-    match error.reason()? {
-        h2::Reason::CANCEL => Some(Code::Cancelled),
-        h2::Reason::ENHANCE_YOUR_CALM => Some(Code::ResourceExhausted),
-        h2::Reason::INADEQUATE_SECURITY => Some(Code::PermissionDenied),
-        h2::Reason::REFUSED_STREAM => Some(Code::Unavailable),
-        _ => Some(Code::Internal),
-    }
+    let status = oneclock_http::grpc::status_of_reset(error.reason()?.into());
+    Some(Code::from_i32(status.into()))
 }
 
 /// An error and its sources in one line. A source that the text has said already is not said again.

@@ -18,7 +18,8 @@ fn refused(text: &str) {
 
 #[test]
 fn tags_of_cloudformation_keep_their_value_and_its_place() {
-    let document = one("Timeout: !Ref T\nUrl: !Sub \"http://${H}\"\nPair: !GetAtt [A, B]\nIf: !If\n  - X\n  - 3\n  - 5\n");
+    let document =
+        one("Timeout: !Ref T\nUrl: !Sub \"http://${H}\"\nPair: !GetAtt [A, B]\nIf: !If\n  - X\n  - 3\n  - 5\n");
     assert_eq!(document.text_at(&["Timeout"]), Some("T"));
     assert_eq!(document.text_at(&["Url"]), Some("http://${H}"));
     assert_eq!(document.at(&["Pair"]).map(|pair| pair.items().len()), Some(2));

@@ -207,8 +207,27 @@ impl Call {
     ///
     /// # Cancel safety
     /// Dropping it drops the work.
-    pub async fn run<F: Future>(&mut self, work: F) -> Result<F::Output, Ended> {
-        if let Some(ending) = self.ending() {
+    pub fn run<F: Future>(&mut self, work: F) -> impl Future<Output = Result<F::Output, Ended>> + use<'_, F> {
+        self.run_from(None, work)
+    }
+
+    /// The same from `now` on, for drivers that know the time already. The future is polled at once.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    /// As [`run`](Self::run).
+    pub fn run_at<F: Future>(
+        &mut self,
+        now: Tick,
+        work: F,
+    ) -> impl Future<Output = Result<F::Output, Ended>> + use<'_, F> {
+        self.run_from(Some(now), work)
+    }
+
+    async fn run_from<F: Future>(&mut self, now: Option<Tick>, work: F) -> Result<F::Output, Ended> {
+        if let Some(ending) = self.ending_at(now.unwrap_or_else(clock::now)) {
             return Err(self.cut_off(ending));
         }
         let mut work = pin!(work);

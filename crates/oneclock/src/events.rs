@@ -12,7 +12,7 @@ use oneclock_core::idempotency::{self, Doubt};
 use oneclock_core::ingress::Accepted;
 use oneclock_core::retry::Stop;
 use oneclock_core::wire::server_timing::Account;
-use oneclock_core::{Bound, Budget, Deadline, Ending, Importance, Ledger, Name, Outcome, Reason};
+use oneclock_core::{Bound, BoundBy, Budget, Deadline, Ending, Importance, Ledger, Name, Outcome, Reason};
 
 use crate::Operation;
 
@@ -177,6 +177,8 @@ pub struct Refusal {
     pub field: Option<Name>,
     /// What was left.
     pub remaining: Duration,
+    /// What had made its deadline, where that is known.
+    pub bound: Option<BoundBy>,
     /// Whether an absolute time was so far off that the clocks probably differ (contract P10).
     pub skew_suspected: bool,
     /// For what was refused a place: why, and the figures that it was decided by.
@@ -365,10 +367,18 @@ impl Refusal {
             reason,
             field,
             remaining,
+            bound: None,
             skew_suspected: false,
             admission: None,
             slot: Slot::default(),
         }
+    }
+
+    /// The same, with what had made its deadline.
+    #[must_use]
+    pub fn bounded_by(mut self, bound: BoundBy) -> Self {
+        self.bound = Some(bound);
+        self
     }
 
     /// The same, where the clocks probably differ.

@@ -54,12 +54,14 @@ pub use grant::{Grant, NotBegun, Standing, Stopped, WhyNot};
 pub use health::{Health, HealthBuilder, HeldBack, Watch};
 pub use hedge::hedge;
 pub use on_end::OnEnd;
+// The words that errors and policies are told in, so that a service needs this crate alone for them.
+pub use oneclock_core::{Bound, BoundBy, Cause, Effect, Ending, Name, Outcome, Reason, Stage};
 pub use operation::{Driver, Operation, Polling, live_operations};
 #[cfg(all(feature = "process", unix))]
 pub use process::ProcessFailed;
 pub use retry::{AttemptFailed, Driven, GaveUp, HasOutcome, Known, Retries, RetriesBuilder, retry};
 pub use run::{EndOf, Ended, Run};
-pub use scope::Scoped;
+pub use scope::{Awaiting, Scoped};
 pub use shutdown::Shutdown;
 pub use spawn::{Spawned, TaskFailed, running_unguarded};
 pub use zombie::{MayRunOn, Zombies, zombies};

@@ -48,7 +48,8 @@ pin_project! {
 
 pin_project! {
     /// Becomes ready when an operation ends early, or when its work is done and whatever of it still runs is no longer
-    /// needed ([`Cause::CalledOff`](oneclock_core::Cause::CalledOff), contract N5). One timer and one waiter, made at the first poll that has to wait.
+    /// needed ([`Cause::CalledOff`](oneclock_core::Cause::CalledOff), contract N5). One timer and one waiter, made at the first poll that
+    /// has to wait; none where whoever polls it has them already.
     #[must_use = "futures do nothing unless polled"]
     pub struct EndOf {
         operation: Operation,
@@ -102,10 +103,10 @@ impl<F: Future> Future for Run<F> {
             }
         }
         let Some(work) = this.work.as_mut().as_pin_mut() else { return Poll::Pending };
-        let polled = if this.end.operation.is_driven() {
-            work.poll(cx) // its driver notices a panic
-        } else {
-            let _polling = this.end.operation.polling();
+        let polled = {
+            let _awaiting = scope::awaiting(&this.end.operation, cx);
+            // If it has a driver, that notices a panic.
+            let _polling = (!this.end.operation.is_driven()).then(|| this.end.operation.polling());
             work.poll(cx)
         };
         if let Poll::Ready(value) = polled {
@@ -147,8 +148,11 @@ impl Future for EndOf {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ending> {
         let mut this = self.project();
-        if this.timer.is_none() {
+        let is_awaited = scope::is_awaited(this.operation, cx); // or not any more: it may have been moved
+        if this.timer.is_none() && (!is_awaited || *this.deadline < this.operation.deadline()) {
             this.timer.set(Some(tokio::time::sleep_until(clock::instant(*this.deadline))));
+        }
+        if this.cancelled.is_none() && !is_awaited {
             this.cancelled.set(Some(this.operation.token().clone().cancelled_owned()));
         }
         loop {
@@ -166,11 +170,10 @@ impl Future for EndOf {
                 this.cancelled.set(None);
                 continue;
             }
-            if let Some(timer) = this.timer.as_mut().as_pin_mut() {
-                ready!(timer.poll(cx));
-                // Fired, and the clock said no: timers have a grain. Wait for the rest.
-                this.timer.set(Some(tokio::time::sleep_until(clock::instant(*this.deadline))));
-            }
+            let Some(timer) = this.timer.as_mut().as_pin_mut() else { return Poll::Pending }; // it is woken with its caller
+            ready!(timer.poll(cx));
+            // Fired, and the clock said no: timers have a grain. Wait for the rest.
+            this.timer.set(Some(tokio::time::sleep_until(clock::instant(*this.deadline))));
         }
     }
 }

@@ -7,6 +7,8 @@ mod support;
 
 #[path = "main/admission.rs"]
 mod admission;
+#[path = "main/awaited.rs"]
+mod awaited;
 #[path = "main/blocking.rs"]
 mod blocking;
 #[path = "main/call.rs"]

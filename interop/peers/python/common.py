@@ -150,7 +150,11 @@ class Result:
         self.line["initial"] = pairs(initial)
         self.line["trailing"] = pairs(trailing)
         if call is not None:
-            self.line["info"] = error_info(call)
+            try:
+                self.line["info"] = error_info(call)
+            except Exception as error:
+                self.fail(error)  # what grpcio-status makes of it is an end as well
+                return
         say(self.line)
 
     def fail(self, error):
@@ -165,8 +169,17 @@ def pairs(metadata):
 
 
 def error_info(call):
-    """google.rpc.ErrorInfo of a failed call, read with grpcio-status."""
-    status = rpc_status.from_call(call)
+    """google.rpc.ErrorInfo of a failed call, read with grpcio-status.
+
+    At its own deadline the library replaces the status and the text of trailers that it has and nobody has read yet, and keeps
+    the details in them. grpcio-status takes that for a mistake.
+    """
+    try:
+        status = rpc_status.from_call(call)
+    except ValueError:
+        if call.code() is grpc.StatusCode.DEADLINE_EXCEEDED and "Deadline Exceeded" in call.details():
+            return None
+        raise
     for detail in status.details if status else ():
         info = error_details_pb2.ErrorInfo()
         if detail.Unpack(info):

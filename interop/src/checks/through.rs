@@ -233,7 +233,10 @@ async fn tls(scene: &Scene<'_>) -> Result<Finding, Error> {
     let whole = answered(scene, &over(scene.call("ServerStream", &scene.roomy, items))).await?;
     let cut = over(scene.within(LIMIT_MS, scene.endless("ServerStream", &scene.roomy)));
     let outcome = scene.peer.call(&cut, PATIENCE).await;
-    let entry = scene.roomy.log.ended(&cut.ask.id).await?;
+    let entry = scene.roomy.log.ended(&cut.ask.id).await.map_err(|error| match &outcome {
+        Ok(outcome) => format!("{error}; {} after {} ms: {}", outcome.code, outcome.after_ms, outcome.message).into(),
+        Err(no_end) => Error::from(format!("{error}; {no_end}")),
+    })?;
     let handler = format!("handler {} after {} ms and {} items", entry.ended, entry.after_ms, entry.items);
     let outcome = outcome.map_err(|error| format!("{error}; {handler}"))?;
     let said =

@@ -1,6 +1,8 @@
 //! `oneclock proxy`: a configuration in, a running proxy. Parses, prints, and hears signals; what is done with a request is
 //! decided in `oneclock-proxy`.
 
+mod warnings;
+
 use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
@@ -62,6 +64,9 @@ enum Command {
     Check {
         /// The configuration
         file: PathBuf,
+        /// Write the configuration that it makes, also what it does not say, as a file without passwords
+        #[arg(long)]
+        print: bool,
     },
     /// Write the JSON Schema of the configuration, for editors
     Schema,
@@ -86,13 +91,19 @@ struct Signals {
 /// Whatever kept it from running; a mistake in the file, with its place.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     match &arguments.command {
-        Some(Command::Check { file }) => {
+        Some(Command::Check { file, print }) => {
             let config = ConfigFile::read_once(file).map_err(|why| why.to_string())?;
             Proxy::check(&config).map_err(|why| in_file(file, &said(&why)))?;
             let counted = |count: usize, noun| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
             let (routes, upstreams) =
                 (counted(config.routes.len(), "route"), counted(config.upstreams.len(), "upstream"));
-            say(&format!("{}: can be run ({routes} to {upstreams})\n", file.display()))?;
+            let can_be_run = format!("{}: can be run ({routes} to {upstreams})", file.display());
+            if *print {
+                // A file again: what is no part of it is a comment.
+                say(&format!("# {can_be_run}, hash {}\n{config}", config.hash()))?;
+            } else {
+                say(&format!("{can_be_run}\n"))?;
+            }
             Ok(ExitCode::SUCCESS)
         }
         Some(Command::Schema) => {
@@ -100,6 +111,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             Ok(ExitCode::SUCCESS)
         }
         None => {
+            warnings::told();
             let mut runtime = tokio::runtime::Builder::new_multi_thread();
             if let Some(workers) = arguments.workers {
                 runtime.worker_threads(workers.get());
@@ -147,6 +159,9 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         let open =
             if address.ip().is_loopback() { "" } else { " (not loopback: whoever reaches them can stop this proxy)" };
         say(&format!("# admin pages are on http://{address}/{open}\n"))?;
+    }
+    if let Some(address) = proxy.probes_address() {
+        say(&format!("# probes are answered on http://{address}/\n"))?;
     }
     let mut asked = std::pin::pin!(proxy.asked_to_stop());
     loop {
@@ -230,9 +245,9 @@ fn say(text: &str) -> io::Result<()> {
     }
 }
 
-/// To standard error: what happens while it runs.
+/// To standard error, which may be closed, and then nobody reads along: what happens while it runs.
 fn tell(text: &str) {
-    eprintln!("oneclock proxy: {text}");
+    let _ = writeln!(io::stderr(), "oneclock proxy: {text}");
 }
 
 // === AdminAt ===

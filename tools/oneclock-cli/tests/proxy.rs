@@ -186,6 +186,70 @@ fn a_file_is_checked_without_running_it() {
     assert_eq!(checked.status.code(), Some(1));
 }
 
+/// What it prints is a file: it is checked to the same, and has the hash that a proxy shows that runs it.
+#[test]
+fn what_a_file_comes_to_is_printed_without_passwords() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, again) = (folder.path().join("proxy.yml"), folder.path().join("again.yml"));
+    let keys = "  idempotency: { store: 'postgres://u:hunter2@127.0.0.1:1/keys', principal: x-account }\n";
+    file_for(&file, "127.0.0.1:3000".parse().expect("an address"), "");
+    let written = std::fs::read_to_string(&file).expect("text").replace("admin:", &format!("{keys}admin:"));
+    std::fs::write(&file, written).expect("written");
+    let printed = |file: &Path| {
+        let checked = oneclock(&["proxy", "check", "--print", file.to_str().expect("text")]);
+        assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+        String::from_utf8(checked.stdout).expect("text")
+    };
+    let first = printed(&file);
+    assert!(first.starts_with(&format!("# {}: can be run (1 route to 1 upstream), hash ", file.display())), "{first}");
+    assert!(first.contains("\n  whenAbsent: 2s\n") && first.contains("postgres://u:***@127.0.0.1:1/keys"), "{first}");
+    assert!(!first.contains("hunter2"), "{first}");
+    std::fs::write(&again, &first).expect("written");
+    let behind = |text: &str| text.split_once(" (1 route").map(|(_, rest)| rest.to_owned());
+    assert_eq!(behind(&printed(&again)), behind(&first));
+
+    file_for(&file, upstream("the app"), "");
+    let first = printed(&file);
+    let proxy = Proxy::run(&["--config", file.to_str().expect("text")]);
+    let held = ask(proxy.admin, "GET /config");
+    let hash = first.split_once("hash ").and_then(|(_, rest)| rest.split_once('\n')).expect("a hash").0;
+    assert!(held.contains(&format!("\"hash\": \"{hash}\"")), "{hash} in {held}");
+}
+
+/// Also where there is no access log, which is so unless something else is written.
+#[test]
+fn an_upstream_that_cannot_be_reached_is_told_on_standard_error() {
+    let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let upstream = format!("http://{nobody}");
+    let mut proxy = Proxy::run(&["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &upstream]);
+    assert!(proxy.get("/").starts_with("HTTP/1.1 502 "));
+    let told = proxy.tells();
+    assert!(told.starts_with("oneclock proxy: all → app failed, outcome: "), "{told}");
+    assert!(told.contains("efused (os error ") && told.ends_with(" (stage: connect)\n"), "{told}");
+}
+
+#[test]
+fn probes_have_an_address_of_their_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("proxy.yml");
+    file_for(&file, upstream("the app"), "");
+    let text = std::fs::read_to_string(&file).expect("text");
+    let text = text.replace("admin: 127.0.0.1:0", "admin: { pages: 127.0.0.1:0, probes: 127.0.0.1:0 }");
+    std::fs::write(&file, text).expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oneclock"));
+    command.args(["proxy", "--config"]).arg(&file).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("the binary runs");
+    let mut lines = BufReader::new(child.stdout.take().expect("its standard output")).lines();
+    let said = lines.find_map(|line| {
+        let line = line.expect("text");
+        line.strip_prefix("# probes are answered on http://").map(str::to_owned)
+    });
+    let address = said.and_then(|said| said.trim_end_matches('/').parse().ok()).expect("an address");
+    let answers = [ask(address, "GET /live"), ask(address, "GET /config")];
+    let _ = (child.kill(), child.wait());
+    assert!(answers[0].starts_with("HTTP/1.1 200 ") && answers[1].starts_with("HTTP/1.1 404 "), "{answers:?}");
+}
+
 #[test]
 fn the_exit_code_tells_what_was_wrong() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -6,6 +6,7 @@
 //! accept loop, else a watcher that takes the producer away.
 
 mod heard;
+mod last_words;
 mod producer;
 mod stream;
 
@@ -19,19 +20,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use oneclock::{Call, Driver, EndOf, Ended, Operation};
+use oneclock::{Call, Driver, EndOf, Operation};
 use oneclock_core::name::Hop;
-use oneclock_core::{Bound, BoundBy, Cause, Ending, Name, Stage, Tick, Trust};
+use oneclock_core::{BoundBy, Cause, Ending, Name, Stage, Tick, Trust};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::producer::{Producer, Seen, Slot, Watched};
 use self::stream::Stream;
 use crate::exchange::Exchange;
 use crate::marks;
-use crate::problem::Problem;
-use crate::protocol::{Messages, Protocol};
 
 pub(crate) use self::heard::Heard;
+pub(crate) use self::last_words::LastWords;
 
 /// Any error, as bodies and services pass them on.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
@@ -62,15 +62,6 @@ pub struct BoundedBody<B> {
     stream: Stream,
     last_words: Option<LastWords>,
     all_there: bool, // as much as was announced was handed over, though its producer has not said that it was all
-}
-
-/// How the end of a response in the middle is said to a caller that expects messages (contract X3).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LastWords {
-    pub(crate) protocol: Protocol,
-    pub(crate) trust: Trust,
-    pub(crate) messages: Messages,
-    pub(crate) can_be_said: bool, // trailers reach the caller
 }
 
 enum Source<B> {
@@ -151,7 +142,7 @@ where
         self
     }
 
-    /// The same body; cut off between two messages, it ends with these words and not with an error.
+    /// The same body; cut off or broken off between two messages, it ends with these words and not with an error.
     pub(crate) fn ends_with(mut self, last_words: Option<LastWords>) -> Self {
         self.last_words = last_words;
         self
@@ -252,7 +243,7 @@ where
                 (polled, watched.producer.is_over())
             }
         };
-        let Poll::Ready(mut frame) = polled else {
+        let Poll::Ready(frame) = polled else {
             ready!(this.stream.poll_quiet(cx));
             // Nothing came for too long: the end of the stream's operation, by a limit of ours whatever made its total one.
             let Some(Owner::Response { driver, .. }) = &this.owner else { return Poll::Pending };
@@ -260,30 +251,34 @@ where
             return Poll::Ready(driver.operation().ending().and_then(|ending| this.cut_off(ending)));
         };
         this.stream.went_on();
-        if let Some(Ok(frame)) = &mut frame {
+        let mut frame = match frame {
+            // Our own deadline is judged by our own clock, whatever the far side says (contract X2).
+            Some(Err(error)) => match this.owner.as_ref().and_then(Owner::ending) {
+                Some(ending) => return Poll::Ready(this.cut_off(ending)),
+                None => return Poll::Ready(Some(this.fail(error))),
+            },
+            Some(Ok(frame)) => Some(frame),
+            None => None,
+        };
+        if let Some(frame) = &mut frame {
             this.goes_by(frame);
         }
         match &frame {
             // A call that made this piece may have said otherwise. What follows is the peer's to take.
-            Some(Ok(_)) if !over => {
+            Some(_) if !over => {
                 if let Some(owner) = &this.owner {
                     owner.in_body();
                     this.all_there = this.size_hint().exact() == Some(0);
                 }
             }
-            Some(Ok(_)) => this.finish(),
+            Some(_) => this.finish(),
             None => match this.owner.as_ref().and_then(Owner::ending) {
                 // A watcher was here: what looks like an end is none.
                 Some(ending) => return Poll::Ready(this.cut_off(ending)),
                 None => this.finish(),
             },
-            // Our own deadline is judged by our own clock, whatever the far side says (contract X2).
-            Some(Err(_)) => match this.owner.as_ref().and_then(Owner::ending) {
-                Some(ending) => return Poll::Ready(this.cut_off(ending)),
-                None => this.fail(),
-            },
         }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(Ok))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -328,7 +323,7 @@ impl<B> BoundedBody<B> {
         }
     }
 
-    fn fail(&mut self) {
+    fn fail(&mut self, error: BoxError) -> Result<Frame<Bytes>, BoxError> {
         match self.owner.take() {
             // Our own producer failed: the work is over, and it was not done.
             Some(owner @ Owner::Response { .. }) => {
@@ -336,9 +331,10 @@ impl<B> BoundedBody<B> {
                     driver.operation().end(Cause::CalledOff);
                 }
                 owner.finish();
+                self.last_words.and_then(|words| words.broke_off(&error)).ok_or(error)
             }
             // Dropped unclosed, a call in stage body has an unknown outcome.
-            Some(Owner::Answer { .. }) | None => {}
+            Some(Owner::Answer { .. }) | None => Err(error),
         }
     }
 
@@ -347,7 +343,7 @@ impl<B> BoundedBody<B> {
         self.empty(); // first, so that the guards of what produced it have closed what they opened
         let last = match &owner {
             Owner::Response { driver, .. } => {
-                self.last_words.and_then(|words| words.frame(driver.operation(), ending, &self.stream))
+                self.last_words.and_then(|words| words.ended(driver.operation(), ending, &self.stream))
             }
             Owner::Answer { .. } => None,
         };
@@ -387,24 +383,6 @@ impl<B> Drop for BoundedBody<B> {
 impl<B> fmt::Debug for BoundedBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BoundedBody").finish_non_exhaustive()
-    }
-}
-
-// === LastWords ===
-
-impl LastWords {
-    /// The frame to end with, unless a message is begun (what is truncated never looks complete) or the producer has said its
-    /// own last words.
-    fn frame(&self, operation: &Operation, ending: Ending, stream: &Stream) -> Option<Frame<Bytes>> {
-        if !self.can_be_said || !self.messages.at_boundary() || self.messages.said_the_last(self.protocol) {
-            return None;
-        }
-        let mut ended = Ended::of(operation, ending);
-        if let Some(idle) = stream.idle_limit() {
-            ended.bound = Bound { by: ending.bound, limit: idle };
-        }
-        let problem = Problem::ended(&ended, ended.reason()).hint(stream.hint(ending.bound));
-        problem.to_last_frame(self.protocol, self.trust)
     }
 }
 

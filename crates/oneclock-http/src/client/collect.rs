@@ -89,7 +89,7 @@ pub fn successful<B>(answer: Response<B>) -> Result<Response<B>, NotSuccessful> 
 /// ```
 pub async fn collect<B>(body: B, limit: usize) -> Result<Bytes, NotCollected>
 where
-    B: Body<Error = BoxError>,
+    B: Body<Error: Into<BoxError>>,
 {
     let collected = Limited::new(body, limit).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() {
@@ -121,7 +121,7 @@ where
 pub async fn collect_json<T, B>(body: B, limit: usize) -> Result<T, NotCollected>
 where
     T: DeserializeOwned,
-    B: Body<Error = BoxError>,
+    B: Body<Error: Into<BoxError>>,
 {
     serde_json::from_slice(&collect(body, limit).await?).map_err(NotCollected::NotJson)
 }

@@ -57,10 +57,10 @@ use http_body::Body;
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use oneclock::events::Target;
-use oneclock::{Call, Ended, NotBegun, Operation};
+use oneclock::{Call, Ended, NotBegun, Operation, clock};
 use oneclock_core::effect::Seen;
 use oneclock_core::retry::Attempt;
-use oneclock_core::{Name, Outcome, Stage};
+use oneclock_core::{Name, Outcome, Stage, Tick};
 
 use crate::body::{BoundedBody, BoxError};
 use crate::destination::Destination;
@@ -83,6 +83,7 @@ pub use service::ClientFuture;
 pub use tasks::Tasks;
 #[cfg(feature = "tls")]
 pub use tls::HandshakeFailed;
+pub(crate) use upload::EndedEarly;
 pub use upload::Received;
 
 /// What a [`Client`] answers: a body that ends at the call's deadline, however slowly it comes (contract X1).
@@ -330,24 +331,25 @@ impl Inner {
         progress: &Arc<Progress>,
     ) -> Result<Response<Received>, Fault> {
         self.destination.check(call)?; // no connection for what could not be told
-        let mut kept_may_do = true;
+        let (mut kept_may_do, mut since) = (true, call.began());
         loop {
-            let taken = self.take(call, kept_may_do).await?;
+            let taken = self.take(call, kept_may_do, since).await?;
             if taken.is_http2() != (request.version() == Version::HTTP_2) {
                 self.base.address_again(&mut request, taken.is_http2()); // nobody knew, or it was agreed differently
             }
             head::announce(&mut request);
-            self.destination.write_head(call, request.headers_mut())?;
-            call.enter(Stage::Send);
+            let now = clock::now();
+            self.destination.write_head_at(call, request.headers_mut(), now)?;
+            call.enter_at(Stage::Send, now);
             let reused = taken.is_reused();
-            let mut failed = match self.send(call, taken, request, progress).await? {
+            let mut failed = match self.send(call, taken, request, progress, now).await? {
                 Ok(response) => return Ok(response),
                 Err(failed) => failed,
             };
             match failed.take_message() {
                 // The connection was closed before it saw the request: nothing was sent, so this is no repetition.
                 Some(unsent) if reused && kept_may_do => {
-                    kept_may_do = false;
+                    (kept_may_do, since) = (false, clock::now());
                     request = unsent;
                     if let Some(retries) = self.destination.retries() {
                         retries.tokens().charge(); // all the same it is one more for the far side (contract R9)
@@ -369,25 +371,27 @@ impl Inner {
         mut taken: Taken,
         request: Request<Sending>,
         progress: &Arc<Progress>,
+        now: Tick,
     ) -> Result<Result<Response<Received>, hyper::client::conn::TrySendError<Request<Sending>>>, Fault> {
         let answer = match &mut taken {
             Taken::Line(line, _) => Either::Left(line.send(request)),
             Taken::Stream(stream) => Either::Right(stream.send(request)),
         };
         let mut answer = pin!(answer);
-        let early: Option<Exchanged> = if progress.is_over() {
-            None
+        let (early, now): (Option<Exchanged>, Tick) = if progress.is_over() {
+            (None, now) // there is nothing to upload
         } else {
             let over = pin!(progress.over());
-            match call.run(select(answer.as_mut(), over)).await? {
+            let early = match call.run_at(now, select(answer.as_mut(), over)).await? {
                 Either::Left((answer, _)) => Some(answer),
                 Either::Right(_) => None,
-            }
+            };
+            (early, clock::now())
         };
-        call.enter(Stage::Wait);
+        call.enter_at(Stage::Wait, now);
         let answer = match early {
             Some(answer) => answer,
-            None => call.run(answer).await?,
+            None => call.run_at(now, answer).await?,
         };
         Ok(answer.map(|response| {
             let stream = match taken {
@@ -402,9 +406,18 @@ impl Inner {
     }
 
     /// A connection for this call: a kept one, or a fresh one.
-    async fn take(&self, call: &mut Call, kept_may_do: bool) -> Result<Taken, Fault> {
-        call.enter(Stage::Pool);
-        let mut turn = call.run(self.pool.turn(self.pool.shares())).await?;
+    async fn take(&self, call: &mut Call, kept_may_do: bool, since: Tick) -> Result<Taken, Fault> {
+        let shares = self.pool.shares();
+        let mut turn = match self.pool.free_turn(shares) {
+            Some(turn) => {
+                call.enter_at(Stage::Pool, since);
+                turn
+            }
+            None => {
+                call.enter(Stage::Pool);
+                call.run(self.pool.turn(shares)).await?
+            }
+        };
         loop {
             let shares = self.pool.shares();
             if !self.pool.is_turn(&turn, shares) {

@@ -35,7 +35,9 @@ pub enum NotAClient {
         scheme: Scheme,
     },
     /// The URI says `https`, and this program was built without TLS.
-    #[error("client {client}: its uri says https, which needs the feature `tls` of oneclock-http; it is off")]
+    #[error(
+        "client {client}: its uri says https, which needs the feature `tls` (of oneclock-http, oneclock-axum or oneclock-tonic); it is off"
+    )]
     NoTls {
         /// The client's name.
         client: Name,

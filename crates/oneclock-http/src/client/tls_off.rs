@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn https_is_refused_once_and_told_why() {
         let refused = Tls::new(&Name::from("inventory"), "inventory", None, Offers::Either).expect_err("refused");
-        let why = "client inventory: its uri says https, which needs the feature `tls` of oneclock-http; it is off";
+        let why = "client inventory: its uri says https, which needs the feature `tls` (of oneclock-http, oneclock-axum or oneclock-tonic); it is off";
         assert_eq!(refused.to_string(), why);
     }
 

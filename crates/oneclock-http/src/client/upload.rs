@@ -1,13 +1,14 @@
 //! The body of a request on its way out, and the body of its answer on its way in.
 //!
-//! Decides when an upload is over, which is where stage `send` becomes `wait`, and that an upload nobody answers any more
-//! stops: once the answer is over or was given up, the rest of the upload is of no use to anybody.
+//! Decides when an upload is over, which is where stage `send` becomes `wait`, that an upload nobody answers any more
+//! stops (once the answer is over or was given up, the rest of the upload is of no use to anybody), and that an answer is whole
+//! only where the far side said so.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use futures_util::task::AtomicWaker;
@@ -40,8 +41,16 @@ pub(super) struct Progress {
 #[derive(Debug)]
 pub struct Received {
     body: Incoming,
-    _lease: Lease, // after the body: that is dropped first
+    lease: Lease, // after the body: that is dropped first
 }
+
+/// The far side reset its stream before the end of its answer, or left, and called that no error. hyper takes it for the end, as
+/// it is behind a whole answer (RFC 9113 section 8.1); nothing says here that this one was whole (contract X3).
+///
+/// No error of h2 stands behind it: hyper would say its code to our own caller, who would take it for the end as well.
+#[derive(Debug, thiserror::Error)]
+#[error("the far side ended its answer in the middle, and called that no error (NO_ERROR)")]
+pub(crate) struct EndedEarly;
 
 /// What an answer holds until its body is dropped.
 pub(super) struct Lease {
@@ -126,16 +135,20 @@ impl Progress {
 
 impl Received {
     pub(super) fn new(body: Incoming, lease: Lease) -> Self {
-        Self { body, _lease: lease }
+        Self { body, lease }
     }
 }
 
 impl Body for Received {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if frame.is_none() && self.lease.stream.is_some() && !self.body.is_end_stream() {
+            return Poll::Ready(Some(Err(EndedEarly.into())));
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -256,7 +256,10 @@ where
         let operation = driver.operation();
         loop {
             let handler = match self.as_mut().project() {
-                WorkProjection::Running { handler } => return handler.poll(cx),
+                WorkProjection::Running { handler } => {
+                    let _awaiting = driver.awaiting_its_end(cx);
+                    return handler.poll(cx);
+                }
                 WorkProjection::Failed { error } => {
                     return error.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error)));
                 }

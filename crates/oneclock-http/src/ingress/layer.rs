@@ -8,7 +8,7 @@ use http::{Extensions, Uri};
 use oneclock::events::Observer;
 use oneclock::{Admission, Shutdown};
 use oneclock_core::wire::Conventions;
-use oneclock_core::{Policy, Trust};
+use oneclock_core::{Name, Policy, Trust};
 use tower_layer::Layer;
 
 use super::Ingress;
@@ -28,7 +28,7 @@ pub(super) struct Config {
     pub(super) policy: Policy,
     pub(super) fields: FieldSet,
     pub(super) trust: Option<Trust>,
-    pub(super) route: Option<FindRoute>,
+    pub(super) route: FindRoute,
     pub(super) platform: Option<Arc<dyn Fn() -> Option<Duration> + Send + Sync>>,
     pub(super) shutdown: Option<Shutdown>,
     pub(super) observer: Option<Arc<dyn Observer>>,
@@ -37,7 +37,15 @@ pub(super) struct Config {
 }
 
 /// How to find what a request was matched to.
-type FindRoute = for<'r> fn(&'r Extensions, &'r Uri) -> Option<Route<'r>>;
+#[derive(Clone)]
+pub(super) enum FindRoute {
+    /// Nobody knows.
+    Nowhere,
+    /// Whoever matched it left it in the request.
+    In(for<'r> fn(&'r Extensions, &'r Uri) -> Option<Route<'r>>),
+    /// Whatever comes here was matched to this.
+    Here(Name),
+}
 
 /// What a request was matched to: the name by which a policy knows its limits.
 ///
@@ -108,7 +116,7 @@ impl IngressLayer {
             policy,
             fields: FieldSet::new(Conventions::default_set()),
             trust: None,
-            route: None,
+            route: FindRoute::Nowhere,
             platform: None,
             shutdown: None,
             observer: None,
@@ -135,7 +143,21 @@ impl IngressLayer {
     /// it.
     #[must_use]
     pub fn route_by(mut self, route: for<'r> fn(&'r Extensions, &'r Uri) -> Option<Route<'r>>) -> Self {
-        self.config().route = Some(route);
+        self.config().route = FindRoute::In(route);
+        self
+    }
+
+    /// Everything that comes here was matched to `pattern`, by a router that has a layer for each route: requests need not say so.
+    ///
+    /// ```
+    /// # use oneclock_core::Policy; use oneclock_http::IngressLayer; use std::time::Duration;
+    /// let policy = Policy::named("shop").route("/cart", |limits| limits.ceiling(Duration::from_secs(1))).build()?;
+    /// let layer = IngressLayer::new(policy).on_route("/cart");
+    /// # Ok::<(), oneclock_core::ingress::PolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn on_route(mut self, pattern: impl Into<Name>) -> Self {
+        self.config().route = FindRoute::Here(pattern.into());
         self
     }
 
@@ -204,7 +226,7 @@ impl<S> Layer<S> for IngressLayer {
     type Service = Ingress<S>;
 
     fn layer(&self, inner: S) -> Ingress<S> {
-        if self.0.route.is_none() && self.0.policy.routes().next().is_some() {
+        if matches!(self.0.route, FindRoute::Nowhere) && self.0.policy.routes().next().is_some() {
             tracing::warn!(
                 policy = %self.0.policy.name(),
                 "the policy has limits for routes, and nothing finds the matched route: see IngressLayer::route_by; in an \

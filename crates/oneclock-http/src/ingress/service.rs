@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use super::admission::{self, Admitted};
 use super::future::{Asker, IngressFuture, Queued, Trailers, Work};
-use super::layer::{Config, Route};
+use super::layer::{Config, FindRoute, Route};
 use super::told;
 use crate::Arrival;
 use crate::body::{BoundedBody, BoxError};
@@ -60,15 +60,21 @@ where
         let trust = config.trust.or(arrival.map(|arrival| arrival.trust)).unwrap_or_default();
         let arrived = arrival.map_or(now, |arrival| arrival.at);
         let shutdown = arrival.map(|arrival| &arrival.shutdown).or(config.shutdown.as_ref());
+        let end = arrival.and_then(|arrival| arrival.upload.clone());
 
         let said = config.fields.read(request.method(), request.uri(), request.headers(), trust);
-        let route = config.route.and_then(|route| route(request.extensions(), request.uri()));
-        let observed = events::is_observed(config.observer.as_ref());
-        let label = match route.filter(|_| observed) {
-            Some(Route::Method(path)) => config.policy.name_of_method(path), // the path itself is the caller's to choose
-            route => route.and_then(Route::pattern),
+        let route = match &config.route {
+            FindRoute::Nowhere => None,
+            FindRoute::In(find) => find(request.extensions(), request.uri()),
+            FindRoute::Here(pattern) => Some(Route::Pattern(pattern.as_str())),
         };
-        let label = label.map(|label| Name::from(Arc::<str>::from(label)));
+        let observed = events::is_observed(config.observer.as_ref());
+        let label = match (&config.route, route.filter(|_| observed)) {
+            (FindRoute::Here(pattern), Some(_)) => Some(pattern.clone()), // known to all: no copy for each request
+            // The path itself is the caller's to choose.
+            (_, Some(Route::Method(path))) => config.policy.name_of_method(path).map(named),
+            (_, route) => route.and_then(Route::pattern).map(named),
+        };
         let limits = match route {
             Some(Route::Pattern(pattern)) => config.policy.limits(Some(pattern)),
             Some(Route::Method(path)) => config.policy.limits_of_method(path),
@@ -100,8 +106,8 @@ where
                     let refusal = self.refusal(label, refused.reason, refused.remaining, field, refused.skew_suspected);
                     told::refused(
                         &request,
-                        (arrived, said.attempt, said.protocol),
-                        refusal,
+                        (arrived, said.attempt, said.protocol, refused.source),
+                        refusal.bounded_by(refused.bound.by),
                         &answer,
                         config.observer.as_ref(),
                     );
@@ -114,9 +120,10 @@ where
             let answer = unread(&request, asker.problem(&Problem::shutting_down(remaining)));
             if observed {
                 let refusal = self.refusal(label, Reason::Shutdown, remaining, None, accepted.skew_suspected);
+                let refusal = refusal.bounded_by(accepted.budget.bound.by);
                 told::refused(
                     &request,
-                    (arrived, said.attempt, said.protocol),
+                    (arrived, said.attempt, said.protocol, accepted.source),
                     refusal,
                     &answer,
                     config.observer.as_ref(),
@@ -138,10 +145,10 @@ where
                 let answer = unread(&request, asker.problem(&Problem::not_admitted(&why)));
                 if observed {
                     let refusal = self.refusal(label, why.reason(), why.remaining, None, accepted.skew_suspected);
-                    let refusal = refusal.by_admission(why);
+                    let refusal = refusal.by_admission(why).bounded_by(accepted.budget.bound.by);
                     told::refused(
                         &request,
-                        (arrived, said.attempt, said.protocol),
+                        (arrived, said.attempt, said.protocol, accepted.source),
                         refusal,
                         &answer,
                         config.observer.as_ref(),
@@ -171,7 +178,7 @@ where
         config.fields.strip(request.headers_mut(), trust);
         let mut waited_for = None;
         let request = request.map(|body| {
-            let (upload, waits) = Upload::new(body, operation);
+            let (upload, waits) = Upload::new(body, operation, end);
             waited_for = waits;
             upload
         });
@@ -194,6 +201,10 @@ where
         });
         IngressFuture::begun(work, driver, waited_for, asker)
     }
+}
+
+fn named(label: &str) -> Name {
+    Name::from(Arc::<str>::from(label))
 }
 
 /// Over HTTP/1 only whoever says so gets trailers. What translates gRPC-Web for us does, and reads them in this process.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use oneclock::events::{self, AnswerHead, Event, Head, Observer, Refusal, RequestBegan, Slot};
 use oneclock::{Driver, Operation};
-use oneclock_core::Tick;
 use oneclock_core::ingress::Accepted;
+use oneclock_core::{Name, Tick};
 
 use crate::protocol::Protocol;
 
@@ -70,7 +70,7 @@ pub(super) fn accepted<B>(
 /// A request is refused, and this is its answer.
 pub(super) fn refused<B, A>(
     request: &Request<B>,
-    (arrived, attempt, protocol): (Tick, u32, Protocol),
+    (arrived, attempt, protocol, source): (Tick, u32, Protocol, Option<&Name>),
     refusal: Refusal,
     answer: &http::Response<A>,
     observer: Option<&Arc<dyn Observer>>,
@@ -82,7 +82,7 @@ pub(super) fn refused<B, A>(
             let (method, path) = (request.method().as_str(), request.uri().path());
             let began = RequestBegan::new(&refusal.operation, arrived, method, path, &fields);
             let began = began.spoken_in(protocol.over(request.version())).attempt(attempt);
-            events::request_began(observer, &began.on_route(refusal.route.as_ref()))
+            events::request_began(observer, &began.told_by(source).on_route(refusal.route.as_ref()))
         }
     };
     let head = Lent(answer.headers());

@@ -258,6 +258,21 @@ impl Problem {
         self.grpc_status
     }
 
+    /// Why, for whoever runs the service: what trusted callers read, in one line.
+    ///
+    /// ```
+    /// # use oneclock_http::Problem;
+    /// assert_eq!(Problem::call_failed().insight("no route to host").why(), Some("no route to host"));
+    /// ```
+    pub fn why(&self) -> Option<&str> {
+        self.insight.as_deref()
+    }
+
+    /// Where it was, if that is known.
+    pub fn stage(&self) -> Option<Stage> {
+        self.stage
+    }
+
     /// What is known of what was to be done.
     pub fn outcome(&self) -> Option<Outcome> {
         self.outcome

@@ -15,8 +15,9 @@ use oneclock_core::{Outcome, Reason, Stage};
 
 use super::Problem;
 use crate::body::{BodyCutOff, BoxError};
-use crate::client::{NotCollected, NotSuccessful};
+use crate::client::{EndedEarly, NotCollected, NotSuccessful};
 use crate::error::{CallError, CallFailed};
+use crate::grpc;
 
 // === Problem: that of a part, and of an error ===
 
@@ -78,6 +79,20 @@ impl Problem {
     /// ```
     pub fn of_part(reason: Reason) -> Self {
         if reason == Reason::Shed { Self::call_refused() } else { Self::new(reason.of_a_part()) }
+    }
+
+    /// The problem of a whole that would have been this call and nothing else, as it is in a proxy: that there was too little
+    /// time to begin the call is said of the whole, so whoever asked may come again with more. `None` where something else kept
+    /// the call from being begun, which says as little of the whole as of any other ([`of_part`](Self::of_part)).
+    pub fn of_whole(not_begun: &NotBegun) -> Option<Self> {
+        let reason = not_begun.reason();
+        if reason != Reason::InsufficientBudget {
+            return None;
+        }
+        let of_a_part = Self::from(&Stopped::from(not_begun.clone()));
+        let Self { insight, bound, elapsed, ledger, .. } = of_a_part;
+        let (stage, outcome) = (Some(Stage::Arrival), Some(Outcome::NotSent)); // of the call: it was never under way
+        Some(Self { insight, bound, stage, elapsed, outcome, ledger, ..Self::new(reason) })
     }
 
     /// Something we need could not be reached: 503. Nothing was sent to it, and it may be there again in a moment.
@@ -161,6 +176,39 @@ impl Problem {
             return None;
         };
         Some(Self { insight: Some(chain(error)), ..problem })
+    }
+
+    /// The problem of an answer whose body failed with `error`, its head being out: in the words of what stopped it, where
+    /// something in its source chain says that, else of a far side that failed, else of a mistake of our own. Nothing is logged.
+    ///
+    /// Over gRPC a stream that was reset has the status of the code that it was reset with, a connection that was lost
+    /// UNAVAILABLE, as libraries of gRPC have it where no proxy stands between.
+    ///
+    /// ```
+    /// # use oneclock_http::Problem;
+    /// assert_eq!(Problem::broke_off(&std::io::Error::other("disk full")).grpc_status(), 13);
+    /// ```
+    pub fn broke_off(error: &(dyn std::error::Error + 'static)) -> Self {
+        if let Some(problem) = Self::known(error) {
+            return problem;
+        }
+        // GOAWAY is about the connection, whatever its code.
+        let reset = find::<h2::Error>(error).filter(|error| !error.is_go_away()).and_then(h2::Error::reason);
+        let problem = if let Some(code) = reset {
+            Self { grpc_status: grpc::status_of_reset(code.into()), ..Self::call_failed() }
+        } else if find::<EndedEarly>(error).is_some() {
+            Self { grpc_status: grpc::INTERNAL, ..Self::call_failed() }
+        } else if find::<h2::Error>(error).is_some() || find::<hyper::Error>(error).is_some() {
+            Self::call_failed()
+        } else {
+            Self::failed()
+        };
+        Self {
+            insight: Some(chain(error)),
+            stage: Some(Stage::Body),
+            outcome: Some(Outcome::Unknown { stage: Stage::Body }),
+            ..problem
+        }
     }
 
     /// What a part of the work said: that it did nothing is not said of the whole.
@@ -284,6 +332,19 @@ mod tests {
         let of_a_part = Problem::of(std::io::Error::other(said.clone()));
         assert_eq!((of_a_part.status(), carries(&of_a_part)), (500, false), "the whole may have done something else");
         assert!(!carries(&Problem::from(Unfinished::Failed(said))), "so may the handler around a step");
+    }
+
+    #[test]
+    fn an_answer_that_broke_off_is_told_in_the_words_of_what_broke_it_off() {
+        let reset = |code: h2::Reason| Problem::broke_off(&h2::Error::from(code));
+        for (code, want) in [(h2::Reason::REFUSED_STREAM, 14), (h2::Reason::CANCEL, 1), (h2::Reason::NO_ERROR, 13)] {
+            let problem = reset(code);
+            let says = (problem.word(), problem.grpc_status(), problem.outcome());
+            assert_eq!(says, (Some("call_failed"), want, Some(Outcome::Unknown { stage: Stage::Body })), "{code:?}");
+            assert_eq!(problem.reason(), None, "nobody's word that it may be repeated");
+        }
+        let ours = Problem::broke_off(&std::io::Error::other("disk full"));
+        assert_eq!((ours.word(), ours.grpc_status()), (Some("internal"), 13));
     }
 
     #[test]

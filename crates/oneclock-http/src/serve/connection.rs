@@ -24,7 +24,7 @@ use tower_service::Service;
 use super::accept::Admitted;
 use super::crowd::{Crowd, RESTED};
 use super::limits::ServeLimits;
-use super::link::Link;
+use super::link::{Link, Speaks};
 use super::listener::Listener;
 use super::service::Stamping;
 use super::spoken::Spoken;
@@ -46,6 +46,13 @@ pub(super) struct Terms {
     pub(super) crowd: Crowd,
 }
 
+impl Terms {
+    /// Whether more connections hold buffers than may keep them while they rest.
+    pub(super) fn is_warm_beyond_its_limit(&self) -> bool {
+        self.crowd.warm() > self.limits.max_warm
+    }
+}
+
 /// Why a connection is over.
 #[derive(Debug)]
 enum Over {
@@ -65,11 +72,12 @@ struct Clock {
     hard_end: Option<Deadline>,
 }
 
-/// What to do, and when.
-enum Due {
-    Close(Deadline),
-    Cut(Deadline, &'static str),
-    Nothing,
+/// What to do when its time has come.
+enum Then {
+    Close,
+    Cut(&'static str),
+    /// It has rested: it need not keep what it would need at once.
+    Rest,
 }
 
 /// Serves one connection to its end.
@@ -98,7 +106,7 @@ where
     let wire = Wire::<L>::new(io, place, Arc::clone(&link), Arc::clone(limits));
     let stamping = Stamping { service, link: Arc::clone(&link) };
     let spawner = streams.spawner(limits.write_progress);
-    let mut connection = Spoken::new(wire, stamping, limits, terms.half_close, spawner);
+    let mut connection = Spoken::new(wire, stamping, &terms, spawner);
     let asked = Arc::clone(&link);
     let mut told = false;
     let mut served = Box::pin(Exchange::guard_connection(poll_fn(move |cx| {
@@ -106,7 +114,9 @@ where
             told = true;
             connection.graceful_shutdown();
         }
+        let turn = asked.flushes.begin();
         let polled = connection.poll(cx);
+        asked.flushes.end(turn, asked.stalled.is_set());
         if matches!(&polled, Poll::Ready(Err(error)) if is_of_the_answer(error)) {
             asked.cut_off.set(true); // here, since the socket is dropped with this future
         }
@@ -141,9 +151,13 @@ where
                 link.closing.set(true);
                 continue; // hyper has to hear of it
             }
-            return match clock.poll(&link, limits, cx) {
-                Poll::Ready(Some(why)) => Poll::Ready(Over::TooLong(why)),
-                Poll::Ready(None) => {
+            return match clock.poll(&link, &terms, cx) {
+                Poll::Ready(Then::Cut(why)) => Poll::Ready(Over::TooLong(why)),
+                Poll::Ready(Then::Rest) => {
+                    link.quick.set(false);
+                    continue;
+                }
+                Poll::Ready(Then::Close) => {
                     link.closing.set(true);
                     clock.end_hard(limits.linger.saturating_add(FLUSH));
                     continue;
@@ -230,39 +244,39 @@ impl Clock {
         self.hard_end = Some(self.hard_end.map_or(end, |earlier| earlier.earliest(end)));
     }
 
-    fn due(&self, link: &Link, limits: &ServeLimits) -> Due {
+    fn due(&self, link: &Link, terms: &Terms) -> Option<(Deadline, Then)> {
         if let Some(end) = self.hard_end {
-            return Due::Cut(end, "it had to end");
+            return Some((end, Then::Cut("it had to end")));
         }
         if link.is_busy() || link.stalled.is_set() || link.lingering.is_set() {
-            return Due::Nothing; // each has a bound of its own
+            return None; // each has a bound of its own
         }
-        let (head, idle) = link.patience(limits);
+        let (head, idle) = link.patience(&terms.limits);
         match link.head_since() {
-            Some(since) => Due::Cut(Deadline::after(since, head), "no head (header_read_timeout, max_connections)"),
-            None if link.closing.is_set() => Due::Nothing,
-            None => Due::Close(Deadline::after(link.idle_since(), idle)),
+            Some(since) => {
+                Some((Deadline::after(since, head), Then::Cut("no head (header_read_timeout, max_connections)")))
+            }
+            None if link.closing.is_set() => None,
+            None if link.quick.is_set() && link.speaks() == Speaks::Http1 && terms.is_warm_beyond_its_limit() => {
+                Some((Deadline::after(link.idle_since(), idle.min(RESTED)), Then::Rest))
+            }
+            None => Some((Deadline::after(link.idle_since(), idle), Then::Close)),
         }
     }
 
-    /// Ready with why it is cut, or with `None` if it is to be closed in order.
+    /// Ready with what is to be done now.
     ///
     /// The timer is moved only when it would fire too late; too early, it asks again.
-    fn poll(&mut self, link: &Link, limits: &ServeLimits, cx: &mut Context<'_>) -> Poll<Option<&'static str>> {
+    fn poll(&mut self, link: &Link, terms: &Terms, cx: &mut Context<'_>) -> Poll<Then> {
         loop {
-            let due = self.due(link, limits);
-            let (at, result) = match due {
-                Due::Close(at) => (at, None),
-                Due::Cut(at, why) => (at, Some(why)),
+            let Some((at, then)) = self.due(link, terms) else {
                 // Looks again, should a stream end without a word to this task.
-                Due::Nothing => {
-                    if self.timer.as_mut().poll(cx).is_pending() {
-                        return Poll::Pending;
-                    }
-                    let again = limits.idle.max(FLUSH);
-                    self.timer.as_mut().reset(clock::instant(Deadline::after(clock::now(), again)));
-                    continue;
+                if self.timer.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
                 }
+                let again = terms.limits.idle.max(FLUSH);
+                self.timer.as_mut().reset(clock::instant(Deadline::after(clock::now(), again)));
+                continue;
             };
             let instant = clock::instant(at);
             if self.timer.deadline() > instant {
@@ -272,7 +286,7 @@ impl Clock {
                 return Poll::Pending;
             }
             if at.is_past(clock::now()) {
-                return Poll::Ready(result);
+                return Poll::Ready(then);
             }
             self.timer.as_mut().reset(instant);
         }

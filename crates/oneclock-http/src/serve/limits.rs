@@ -19,6 +19,11 @@ pub struct ServeLimits {
     /// keeps it. Default 10 000, at least 1.
     pub max_connections: usize,
 
+    /// How many HTTP/1 connections keep their buffers while they have nothing to do. Where more are open, one that has
+    /// nothing to do gives its own back, and takes others when the next request comes: it holds a third then, and that request
+    /// takes a little more work. An upload that nobody reads to its end keeps them until the request behind it. Default 64.
+    pub max_warm: usize,
+
     /// How long a peer may take to agree with us before its first head (TLS). Each handshake takes one of the places of
     /// `max_connections`, so that there are no more of them; the time of the head begins after it. Default 10 s.
     pub handshake: Duration,
@@ -63,6 +68,7 @@ impl Default for ServeLimits {
     fn default() -> Self {
         Self {
             max_connections: 10_000,
+            max_warm: 64,
             handshake: Duration::from_secs(10),
             header_read_timeout: Duration::from_secs(10),
             idle: Duration::from_secs(75),

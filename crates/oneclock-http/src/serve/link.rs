@@ -12,9 +12,11 @@ use oneclock::{Shutdown, clock};
 use oneclock_core::{Tick, Trust};
 
 use super::crowd::{Hurry, RESTED};
+use super::flushes::{Flushed, Flushes};
 use super::limits::ServeLimits;
 use super::listener::Introduction;
 use crate::arrival::Arrival;
+use crate::upload::Uploads;
 
 /// The facts of one connection.
 #[derive(Debug)]
@@ -27,12 +29,16 @@ pub(super) struct Link {
     idle_since: AtomicU64, // nanoseconds of a tick
     head_since: AtomicU64, // the same; zero: no head is being read
     speaks: AtomicU8,
+    uploads: Arc<Uploads>,
     /// Bytes came after the last head that has no body: more may be on its way.
     pub(super) may_be_sending: Flag,
     /// A write is pending.
     pub(super) stalled: Flag,
     /// Hyper is done with it; what is left is the polite end.
     pub(super) lingering: Flag,
+    /// HTTP/1: its last request came right behind the answer before it, so another one may, too.
+    pub(super) quick: Flag,
+    has_answered: Flag,
     /// No further request, close when idle.
     pub(super) closing: Flag,
     /// HTTP/1: the head of an answer was handed over, the end of its body was not.
@@ -41,6 +47,8 @@ pub(super) struct Link {
     pub(super) cut_off: Flag,
     /// Its place is wanted by another.
     pub(super) hurry: Hurry,
+    /// Answers that broke off, and wait until what they said before is on its way.
+    pub(super) flushes: Flushes,
 }
 
 /// Which protocol the peer speaks.
@@ -73,13 +81,17 @@ impl Link {
             idle_since: AtomicU64::new(now),
             head_since: AtomicU64::new(now),
             speaks: AtomicU8::new(0),
+            uploads: Arc::default(),
             may_be_sending: Flag::default(),
             stalled: Flag::default(),
             lingering: Flag::default(),
+            quick: Flag::default(),
+            has_answered: Flag::default(),
             closing: Flag::default(),
             answering: Flag::default(),
             cut_off: Flag::default(),
             hurry: Hurry::default(),
+            flushes: Flushes::default(),
         }
     }
 
@@ -97,8 +109,15 @@ impl Link {
         self.in_flight.fetch_add(1, Ordering::AcqRel);
         self.head_since.store(0, Ordering::Relaxed);
         self.may_be_sending.set(has_body);
+        self.quick.set(self.has_answered.is_set() && at.since(self.idle_since()) < RESTED);
         let trust = self.introduction.get().and_then(|it| it.trust).unwrap_or(self.trust);
-        (Arrival::new(at, trust, self.peer, self.shutdown.clone()), InFlight(Arc::clone(self)))
+        let mut arrival = Arrival::new(at, trust, self.peer, self.shutdown.clone());
+        if has_body {
+            arrival.upload = Some(self.uploads.begins());
+        } else {
+            self.uploads.are_behind(); // or hyper had read no further head
+        }
+        (arrival, InFlight(Arc::clone(self)))
     }
 
     /// What is known of the peer, into the extensions of its request.
@@ -143,6 +162,17 @@ impl Link {
         if has_to_do { None } else { Some(self.head_since().unwrap_or_else(|| self.idle_since())) }
     }
 
+    /// Whether it is between two requests on HTTP/1, with nothing of the last one left and nothing of the next one there.
+    pub(super) fn rests(&self) -> bool {
+        self.speaks() == Speaks::Http1
+            && self.head_since.load(Ordering::Relaxed) == 0
+            && !self.is_busy()
+            && !self.stalled.is_set()
+            && !self.lingering.is_set()
+            && !self.closing.is_set()
+            && self.uploads.are_read()
+    }
+
     /// How long it may wait for a head, and how long for the next request.
     pub(super) fn patience(&self, limits: &ServeLimits) -> (Duration, Duration) {
         let most = if self.hurry.is_asked() { RESTED } else { Duration::MAX };
@@ -172,11 +202,19 @@ impl InFlight {
             self.0.answering.set(true);
         }
     }
+
+    /// When all that was handed over until now is on its way.
+    pub(super) fn flushed(&self) -> Flushed {
+        let flushed = self.0.flushes.next();
+        self.0.hurry.look(); // there may be nothing else to poll it for
+        flushed
+    }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.answering.set(false); // on HTTP/1 there is one at a time
+        self.0.has_answered.set(true);
         // The time first: whoever sees that nothing is in flight sees since when.
         self.0.idle_since.store(clock::now().as_nanos(), Ordering::Release);
         self.0.in_flight.fetch_sub(1, Ordering::AcqRel);

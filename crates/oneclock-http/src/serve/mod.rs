@@ -16,6 +16,7 @@
 //! crowd.rs       who has to go when every place is taken
 //! connection.rs  one connection: hyper, the peer's leaving, the shutdown, one timer
 //! spoken.rs      what is spoken on it
+//! flushes.rs     when what an answer handed over is on its way
 //! wire.rs        its socket: write progress, the first byte of a head, the polite end
 //! streams.rs     its HTTP/2 tasks
 //! service.rs     its requests and answers
@@ -27,6 +28,7 @@
 mod accept;
 mod connection;
 mod crowd;
+mod flushes;
 mod limits;
 mod link;
 mod listener;

@@ -1,4 +1,6 @@
 //! The service as hyper calls it: each request is stamped on arrival, each answer counted until it is handed over.
+//!
+//! Decides that an answer breaks off only behind what was said of it before: its head reaches the caller.
 
 use std::fmt;
 use std::future::Future;
@@ -13,8 +15,10 @@ use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::flushes::Flushed;
 use super::link::{InFlight, Link};
 use super::streams::Pace;
+use crate::body::BoxError;
 
 /// What an HTTP/2 stream hands over at once: the unit in which its peer's progress is judged, and h2's own frame size.
 const PIECE: usize = 16 * 1024;
@@ -39,13 +43,21 @@ pin_project! {
 
 pin_project! {
     /// The body of an answer on its way out.
+    #[project = OutgoingProjection]
     pub(super) struct Outgoing<B> {
         #[pin]
         body: B,
         rest: Bytes, // of a frame that was larger than a piece
         pace: Option<Pace>, // HTTP/2 only: HTTP/1 has its connection to itself
         in_flight: Option<InFlight>,
+        failing: Option<Box<Failing>>,
     }
+}
+
+/// Why a body failed, until that may be said.
+struct Failing {
+    error: BoxError,
+    flushed: Flushed,
 }
 
 // === Stamping ===
@@ -92,40 +104,59 @@ where
             in_flight.answers();
         }
         let pace = if *this.http2 { Pace::current() } else { None };
-        Poll::Ready(Ok(response.map(|body| Outgoing { body, rest: Bytes::new(), pace, in_flight })))
+        Poll::Ready(Ok(response.map(|body| Outgoing { body, rest: Bytes::new(), pace, in_flight, failing: None })))
     }
 }
 
 // === Outgoing ===
 
-impl<B> Body for Outgoing<B>
-where
-    B: Body<Data = Bytes>,
-{
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let this = self.project();
-        let Some(pace) = this.pace else { return this.body.poll_frame(cx) };
+impl<B: Body<Data = Bytes>> OutgoingProjection<'_, B> {
+    /// The next piece, as large as is handed over at once.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let Some(pace) = self.pace else { return self.body.as_mut().poll_frame(cx) };
         pace.asked();
-        if this.rest.is_empty() {
-            match ready!(this.body.poll_frame(cx)) {
+        if self.rest.is_empty() {
+            match ready!(self.body.as_mut().poll_frame(cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) if data.is_empty() => return Poll::Ready(Some(Ok(Frame::data(data)))),
-                    Ok(data) => *this.rest = data,
+                    Ok(data) => *self.rest = data,
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
                 },
                 other => return Poll::Ready(other),
             }
         }
         pace.handed();
-        let piece = this.rest.split_to(this.rest.len().min(PIECE));
+        let piece = self.rest.split_to(self.rest.len().min(PIECE));
         Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+}
+
+impl<B> Body for Outgoing<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let mut this = self.project();
+        if this.failing.is_none() {
+            match (ready!(this.poll_piece(cx)), &this.in_flight) {
+                (Some(Err(error)), Some(in_flight)) => {
+                    *this.failing = Some(Box::new(Failing { error: error.into(), flushed: in_flight.flushed() }));
+                }
+                (polled, _) => return Poll::Ready(polled.map(|frame| frame.map_err(Into::into))),
+            }
+        }
+        if let Some(failing) = this.failing {
+            let _ = ready!(Pin::new(&mut failing.flushed).poll(cx)); // or the connection is gone
+        }
+        Poll::Ready(this.failing.take().map(|failing| Err(failing.error)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        self.failing.is_none() && self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -5,7 +5,6 @@
 
 use std::future::Future;
 use std::io;
-use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -29,9 +28,8 @@ pub(super) struct Wire<L: Listener> {
     io: L::Io,
     link: Arc<Link>,
     limits: Arc<ServeLimits>,
-    preface: usize,             // how much of it was seen
-    ahead: [u8; PREFACE.len()], // read to see what is spoken
-    kept: Range<usize>,         // what of it is not yet given to hyper
+    preface: usize, // how much of it was seen
+    ahead: Vec<u8>, // what was read and is not yet given to hyper
     stalled: Option<Pin<Box<Sleep>>>,
     end: Option<End>,
     _place: OwnedSemaphorePermit, // here, so that an upgraded connection keeps its place
@@ -46,35 +44,31 @@ struct End {
 
 impl<L: Listener> Wire<L> {
     pub(super) fn new(io: L::Io, place: OwnedSemaphorePermit, link: Arc<Link>, limits: Arc<ServeLimits>) -> Self {
-        Self {
-            io,
-            link,
-            limits,
-            preface: 0,
-            ahead: [0; PREFACE.len()],
-            kept: 0..0,
-            stalled: None,
-            end: None,
-            _place: place,
-        }
+        Self { io, link, limits, preface: 0, ahead: Vec::new(), stalled: None, end: None, _place: place }
     }
 
-    /// Reads until it is known what is spoken, and no more than that takes. What it reads comes first at the next read.
+    /// Reads until there is something, and it is known what is spoken; no more than that takes. What it reads comes first at
+    /// the next read.
     pub(super) fn poll_look(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Speaks>> {
-        while self.link.speaks() == Speaks::NotKnown {
-            let Some(room) = self.ahead.get_mut(self.kept.end..) else { break };
+        while self.ahead.is_empty() || self.link.speaks() == Speaks::NotKnown {
+            let mut room = [0; PREFACE.len()];
+            let Some(room) = room.get_mut(self.ahead.len()..) else { break };
             let mut room = ReadBuf::new(room);
             ready!(Pin::new(&mut self.io).poll_read(cx, &mut room))?;
-            let new = room.filled().len();
-            if new == 0 {
+            let new = room.filled();
+            if new.is_empty() {
                 break; // it said all that it will
             }
             self.link.received();
-            let (from, ahead) = (self.kept.end, self.ahead);
-            self.kept.end += new;
-            self.look(ahead.get(from..self.kept.end).unwrap_or_default());
+            self.ahead.extend_from_slice(new);
+            self.look(new);
         }
         Poll::Ready(Ok(self.link.speaks()))
+    }
+
+    /// Hyper has let go of it and had read these bytes already.
+    pub(super) fn given_back(&mut self, read: &[u8]) {
+        self.ahead = read.to_vec();
     }
 
     /// Looks for the preface.
@@ -135,13 +129,12 @@ impl<L: Listener> AsyncRead for Wire<L> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let before = buf.filled().len();
-        let ahead = this.ahead.get(this.kept.clone()).unwrap_or_default();
-        if ahead.is_empty() {
+        if this.ahead.is_empty() {
             ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
         } else {
-            let fits = ahead.len().min(buf.remaining());
-            buf.put_slice(ahead.get(..fits).unwrap_or_default());
-            this.kept.start += fits;
+            let fits = this.ahead.len().min(buf.remaining());
+            let rest = this.ahead.split_off(fits);
+            buf.put_slice(&std::mem::replace(&mut this.ahead, rest));
             // With what follows: together it is what one read would have brought.
             if buf.remaining() > 0
                 && let Poll::Ready(more) = Pin::new(&mut this.io).poll_read(cx, buf)

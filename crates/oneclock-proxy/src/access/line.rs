@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use oneclock::events::Slot;
 use oneclock_core::wire::utc;
-use oneclock_core::{BoundBy, Cause, Ending, Name, Reason};
+use oneclock_core::{BoundBy, Cause, Ending, Name, Reason, Stage};
 use serde::{Serialize, Serializer};
 
 use super::figures::Figures;
@@ -40,6 +40,8 @@ pub(super) struct Over {
     pub(super) bound: Option<BoundBy>,
     /// The field that could not be read.
     pub(super) field: Option<Name>,
+    /// Where it was refused, if it never began.
+    pub(super) refused_at: Option<Stage>,
 }
 
 /// The line as it is written. What is not known is left out.
@@ -80,7 +82,11 @@ struct Written<'a> {
     ms: Millis,
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    upstream: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     upstream_outcome: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'a str>,
     #[serde(skip_serializing_if = "is_first")]
     attempt_in: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,20 +138,24 @@ impl Line {
     pub(super) fn write(&self, buffer: &mut Vec<u8>) {
         let Some(record) = self.slot.get::<Record>() else { return }; // it was made from one
         let began = buffer.len();
-        match serde_json::to_writer(&mut *buffer, &self.written(record)) {
+        let upstream = record.upstream();
+        match serde_json::to_writer(&mut *buffer, &self.written(record, upstream.as_ref())) {
             Ok(()) => buffer.push(b'\n'),
             Err(_) => buffer.truncate(began), // text and numbers can always be written
         }
     }
 
-    fn written<'a>(&'a self, record: &'a Record) -> Written<'a> {
-        let Over { ending, answered, why, bound, field } = &self.over;
+    fn written<'a>(&'a self, record: &'a Record, upstream: Option<&'a Name>) -> Written<'a> {
+        let Over { ending, answered, why, bound, field, refused_at } = &self.over;
         let problem = record.problem();
         let outcome = outcome(*ending, *answered, problem.map(|problem| problem.word));
         // Where a call gave up in its own time, or its answer broke off, the call says where it was.
         let called_off = ending.is_none_or(|ending| ending.cause == Cause::CalledOff);
         let by_a_call = called_off && outcome != OK && (problem.is_some() || answered.is_some());
-        let stage = self.figures.last.filter(|_| by_a_call).or(ending.map(|ending| ending.stage));
+        let stage = self.figures.last.filter(|_| by_a_call).or(ending.map(|ending| ending.stage)).or(*refused_at);
+        let stage = stage.or(problem.and_then(|problem| problem.stage));
+        // A field that said more than its caller gets made no deadline.
+        let source = record.source.as_ref().filter(|_| *bound == Some(BoundBy::Caller));
         let gone = ending.is_some_and(|ending| ending.cause == Cause::CallerGone).then_some(Reason::CallerGone);
         let is_grpc = record.protocol == Some("grpc");
         let said_last = ending.map(Ending::reason).map(|reason| u16::from(reason.grpc_status()));
@@ -162,7 +172,7 @@ impl Line {
             why: *why,
             stage: stage.map(|stage| stage.as_str()),
             bound: bound.map(|bound| bound.as_str()),
-            source: field.as_ref().or(record.source.as_ref()).map(Name::as_str),
+            source: field.as_ref().or(source).map(Name::as_str),
             budget_in_ms: Millis(self.budget_in),
             budget_out_ms: self.figures.told.iter().copied().map(Millis).collect(),
             attempts: self.figures.attempts,
@@ -174,7 +184,9 @@ impl Line {
             stream_ms: self.streamed.map(Millis),
             ms: Millis(self.took),
             bytes: record.bytes(),
+            upstream: upstream.map(Name::as_str),
             upstream_outcome: problem.and_then(|problem| problem.outcome).map(|outcome| outcome.as_str()),
+            cause: problem.and_then(|problem| problem.cause.as_deref()),
             attempt_in: record.attempt,
             trace_id: record.trace.map(|trace| format!("{trace:032x}")),
             request_id: record.id.as_deref(),
@@ -219,7 +231,7 @@ impl Serialize for Time {
 
 #[cfg(test)]
 mod tests {
-    use oneclock_core::{Stage, Tick};
+    use oneclock_core::Tick;
 
     use super::*;
 

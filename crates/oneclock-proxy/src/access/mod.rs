@@ -7,7 +7,7 @@
 //!
 //! | file | decides |
 //! |---|---|
-//! | `keep` | who is kept: a sample, whatever a deadline ended, refusals up to so many a second |
+//! | `keep` | who is kept: a sample, whatever a deadline ended or the upstream failed, refusals up to so many a second |
 //! | `record` | what is known of a request before its end |
 //! | `figures` | what its ledger says |
 //! | `line` | how it is written |
@@ -27,7 +27,7 @@ use oneclock::events::{
     AnswerHead, CallBegan, Event, Observer, OperationEnded, Refusal, RequestBegan, Slot, global_observer,
 };
 use oneclock::operation::Kind;
-use oneclock_core::{Cause, Name, Reason, Tick, Trust};
+use oneclock_core::{Cause, Name, Reason, Stage, Tick, Trust};
 use oneclock_telemetry::Several;
 use oneclock_telemetry::readiness::WithoutProbes;
 
@@ -35,7 +35,7 @@ use self::figures::Figures;
 use self::keep::{Allowance, Sampler};
 use self::line::{Line, Over};
 use self::out::Out;
-use self::record::Record;
+use self::record::{Record, Told};
 use crate::StartFailed;
 use crate::config::{AccessLog, Listener, Route};
 
@@ -128,16 +128,17 @@ impl Log {
         }
         let late = ended.ending.is_some_and(|ending| ending.cause == Cause::Deadline)
             || ended.answered.is_some_and(is_about_time)
-            || record.problem().is_some_and(|problem| problem.is_about_time());
+            || record.problem().is_some_and(Told::is_about_time);
+        let failed = record.problem().is_some_and(Told::is_about_the_upstream);
         let never_began = ended.not_admitted();
-        if !self.keeps(record, late, never_began.is_some(), until) {
+        if !self.keeps(record, late || failed, never_began.is_some(), until) {
             return;
         }
         let (mut figures, budget_in, streamed) = match record.take_established() {
             Some((figures, budget_in)) => (figures, budget_in, Some(ended.elapsed)),
             None => (Figures::of(ended.ledger, until, &record.grants()), ended.bound.limit, None),
         };
-        if let Some(apart) = record.take_apart() {
+        if let Some(apart) = record.take_apart(until) {
             figures.add(apart);
         }
         let over = Over {
@@ -146,6 +147,7 @@ impl Log {
             why: never_began.map(|why| why.as_str()),
             bound: Some(ended.bound.by),
             field: None,
+            refused_at: None,
         };
         let took = until.since(record.arrived);
         let route = ended.operation.clone();
@@ -154,11 +156,9 @@ impl Log {
 
     /// What was done for a request in an operation of its own, as a run under an idempotency key is.
     fn apart(ended: &OperationEnded<'_>) {
-        if ended.ledger.entries().is_empty() {
-            return;
-        }
         if let Some(record) = ended.nearest_slot.get::<Record>() {
-            record.apart(Figures::of(ended.ledger, ended.ledger.began() + ended.elapsed, &record.grants()));
+            let figures = Figures::of(ended.ledger, ended.ledger.began() + ended.elapsed, &record.grants());
+            record.apart(figures);
         }
     }
 
@@ -172,8 +172,9 @@ impl Log {
             ending: None,
             answered: Some(refusal.reason),
             why: refusal.admission.map(|admission| admission.why.as_str()),
-            bound: None,
+            bound: refusal.bound,
             field: refusal.field.clone(),
+            refused_at: Some(if refusal.admission.is_some() { Stage::Queue } else { Stage::Arrival }),
         };
         let took = clock::now().since(record.arrived);
         let (slot, route) = (refusal.slot.clone(), refusal.operation.clone());
@@ -181,8 +182,9 @@ impl Log {
         self.write(Line::new(slot, route, SystemTime::now(), took, over, figures, refusal.remaining, None));
     }
 
-    fn keeps(&self, record: &Record, late: bool, never_began: bool, at: Tick) -> bool {
-        record.sampled || if never_began { self.0.refusals.takes(at) } else { late }
+    /// Whether it leaves a line: because it is one of the share, or a refusal for which there is room, or went wrong.
+    fn keeps(&self, record: &Record, went_wrong: bool, never_began: bool, at: Tick) -> bool {
+        record.sampled || if never_began { self.0.refusals.takes(at) } else { went_wrong }
     }
 
     fn write(&self, mut line: Line) {
@@ -224,7 +226,7 @@ impl Observer for OfListener {
 
     fn begun(&self, call: &CallBegan<'_>) -> Slot {
         if let Some(record) = call.operation.nearest_slot().get::<Record>() {
-            record.granted(call.budget.deadline);
+            record.granted(call);
         }
         Slot::default() // what is asked of a call's answer is asked of the request's
     }

@@ -11,19 +11,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, HeaderValue, Method};
 use http_body::Frame;
-use oneclock::events::{AnswerHead, RequestBegan, Slot};
-use oneclock_core::{Deadline, Name, Outcome, Tick};
+use oneclock::Operation;
+use oneclock::events::{AnswerHead, CallBegan, RequestBegan, Slot};
+use oneclock::operation::Kind;
+use oneclock_core::{Deadline, Name, Outcome, Stage, Tick};
 use oneclock_http::{Problem, grpc};
 use oneclock_telemetry::trace::trace_in;
 
 use super::figures::Figures;
-use super::is_about_time;
 use super::keep::Sampler;
+use crate::shortened::shortened;
 
 /// Of a path this much is kept, in bytes.
 const PATH: usize = 512;
 /// Of a request's id.
 const ID: usize = 128;
+/// Of what failed, in the words of whoever failed.
+const CAUSE: usize = 512;
 /// The field of a request's id.
 const REQUEST_ID: &str = "x-request-id";
 /// The status of an answer that never left, and of gRPC where nothing is said.
@@ -55,21 +59,27 @@ pub(super) struct Record {
     later: Mutex<Later>,
 }
 
-/// What was answered in the place of what the upstream had to say, without a reason of the contract's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What was answered in the place of what the upstream had to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) word: &'static str,
     status: u16,
     pub(super) outcome: Option<Outcome>,
+    /// Where it was, if it is known from nothing else.
+    pub(super) stage: Option<Stage>,
+    /// What failed, where no reason of the contract's says it.
+    pub(super) cause: Option<Box<str>>,
 }
 
 #[derive(Debug, Default)]
 struct Later {
     calls: usize,
     grants: [Option<Deadline>; CALLS],
+    upstream: Option<Name>, // the last one that was called
     // Boxed, because they are rare.
     established: Option<Box<(Figures, Duration)>>, // of a stream: its request's, which is over
     apart: Option<Box<Figures>>,                   // of what was done for it elsewhere
+    running: Option<Operation>,                    // the same while it goes on; taken out when that is over
 }
 
 /// What a request's way through the proxy tells its record. Nothing without a log.
@@ -112,14 +122,26 @@ impl Record {
         }
     }
 
-    /// A call of it begins, with this to spend.
-    pub(super) fn granted(&self, deadline: Deadline) {
+    /// A call of it begins: to whom, and with what to spend.
+    pub(super) fn granted(&self, call: &CallBegan<'_>) {
         let mut later = self.later();
         let nth = later.calls;
         later.calls += 1;
         if let Some(grant) = later.grants.get_mut(nth) {
-            *grant = Some(deadline);
+            *grant = Some(call.budget.deadline);
         }
+        if later.upstream.as_ref() != Some(call.call) {
+            later.upstream = Some(call.call.clone());
+        }
+        // Of a run under a key, which may outlive its request. It is driven: that it is kept here keeps it from no end.
+        if !matches!(call.operation.kind(), Kind::Request | Kind::Stream) {
+            later.running = Some(call.operation.clone());
+        }
+    }
+
+    /// Whom it called, the last time.
+    pub(super) fn upstream(&self) -> Option<Name> {
+        self.later().upstream.clone()
     }
 
     /// What its calls were given, in their order.
@@ -136,13 +158,29 @@ impl Record {
         self.later().established.take().map(|both| *both)
     }
 
-    /// This was spent for it in an operation of its own.
+    /// This was spent for it in an operation of its own, which is over.
     pub(super) fn apart(&self, figures: Figures) {
-        self.later().apart.get_or_insert_default().add(figures);
+        let mut later = self.later();
+        let over = later.running.take();
+        later.apart.get_or_insert_default().add(figures);
+        drop(later); // what goes with it may have something to tell
+        drop(over);
     }
 
-    pub(super) fn take_apart(&self) -> Option<Figures> {
-        self.later().apart.take().map(|figures| *figures)
+    /// What was spent for it in operations of their own until then, also where they go on.
+    pub(super) fn take_apart(&self, until: Tick) -> Option<Figures> {
+        let (apart, running) = {
+            let mut later = self.later();
+            (later.apart.take(), later.running.take())
+        };
+        let running = running.map(|running| Figures::of(&running.ledger(), until, &self.grants()));
+        match (apart, running) {
+            (Some(mut apart), Some(running)) => {
+                apart.add(running);
+                Some(*apart)
+            }
+            (apart, running) => apart.map(|apart| *apart).or(running),
+        }
     }
 
     /// The status that its answer left with.
@@ -161,8 +199,8 @@ impl Record {
     }
 
     /// What was answered in its place.
-    pub(super) fn problem(&self) -> Option<Told> {
-        self.problem.get().copied()
+    pub(super) fn problem(&self) -> Option<&Told> {
+        self.problem.get()
     }
 
     fn trailers(&self, trailers: &HeaderMap) {
@@ -176,20 +214,16 @@ impl Record {
     }
 }
 
-/// At most so many bytes of it; what is shortened says so.
-fn shortened(text: &str, most: usize) -> Box<str> {
-    if text.len() <= most {
-        return text.into();
-    }
-    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
-    format!("{}…", &text[..end]).into()
-}
-
 // === Told ===
 
 impl Told {
-    pub(super) fn is_about_time(self) -> bool {
+    pub(super) fn is_about_time(&self) -> bool {
         self.status == 504
+    }
+
+    /// Whether the upstream could not be reached, or broke off.
+    pub(super) fn is_about_the_upstream(&self) -> bool {
+        self.status == 502
     }
 }
 
@@ -205,7 +239,9 @@ impl Note {
     pub(crate) fn says(&self, problem: &Problem) {
         if let Some(record) = self.record() {
             let (word, status) = (problem.word().unwrap_or("problem"), problem.status());
-            let _ = record.problem.set(Told { word, status, outcome: problem.outcome() }); // the first counts
+            let cause = problem.why().filter(|_| problem.reason().is_none()).map(|why| shortened(why, CAUSE));
+            let (outcome, stage) = (problem.outcome(), problem.stage());
+            let _ = record.problem.set(Told { word, status, outcome, stage, cause }); // the first counts
         }
     }
 
@@ -223,27 +259,16 @@ impl Note {
     pub(crate) fn breaks_off(&self, error: &(dyn Error + 'static)) {
         let Some(record) = self.record() else { return };
         let reason = oneclock::reason_in(error); // of the call: the request has its own
-        let (word, status) = match reason {
-            Some(reason) => (reason.as_str(), if is_about_time(reason) { 504 } else { 502 }),
-            None => ("call_failed", 502),
-        };
-        let _ = record.problem.set(Told { word, status, outcome: None });
+        let (word, status) = reason.map_or(("call_failed", 502), |reason| (reason.as_str(), reason.http_status()));
+        let problem = Problem::broke_off(error);
+        // In trailers, or by the code of a reset, which callers read by the same table.
+        let said = u16::from(problem.grpc_status());
+        let _ = record.grpc_status.compare_exchange(NONE, said, Ordering::Relaxed, Ordering::Relaxed);
+        let cause = problem.why().filter(|_| reason.is_none()).map(|why| shortened(why, CAUSE));
+        let _ = record.problem.set(Told { word, status, outcome: None, stage: None, cause });
     }
 
     fn record(&self) -> Option<&Record> {
         self.0.as_ref()?.get()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_too_long_is_shortened_between_characters() {
-        assert_eq!(&*shortened("/orders/7", 9), "/orders/7");
-        assert_eq!(&*shortened("/orders/7", 8), "/orders/…");
-        assert_eq!(&*shortened("/größe", 5), "/grö…");
-        assert_eq!(&*shortened("/größe", 4), "/gr…");
     }
 }

@@ -6,32 +6,41 @@
 //! | file | decides |
 //! |---|---|
 //! | `pages` | which page, which method, the form of an answer |
+//! | `health` | the two that probes are answered with elsewhere, and nothing else |
 //! | `guard` | who is turned away: names of others, pages of others |
 //! | `probe`, `looks` | the request that a proxy sends to itself, how it is told from others; every listener there is |
 //! | `policy` | what may be changed about a route |
 //! | `show` | what is under way and what holds, as JSON |
 
 mod guard;
+mod health;
 mod looks;
 mod pages;
 mod policy;
 mod probe;
 mod show;
 
+use std::convert::Infallible;
 use std::future::IntoFuture;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
 use oneclock::Shutdown;
 use oneclock::events::Event;
 use oneclock_core::{Policy, Trust};
-use oneclock_http::{IngressLayer, serve};
+use oneclock_http::{Ingress, IngressLayer, Upload, serve};
 use oneclock_telemetry::Readiness;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tower_layer::Layer;
+use tower_service::Service;
 
 use crate::StartFailed;
 use crate::control::Control;
@@ -39,6 +48,7 @@ use crate::proxy;
 
 pub(crate) use probe::{Probe, Probes};
 
+use health::Health;
 use looks::Looks;
 use pages::Pages;
 
@@ -59,34 +69,61 @@ const EVERY: Duration = Duration::from_secs(5);
 const BOUND: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The socket of the admin pages, before anything is served.
+/// The sockets of the admin pages and of the probes, before anything is served.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    socket: TcpListener,
+    pages: Option<Socket>,
+    probes: Option<Socket>,
+}
+
+/// What one of them does until it is told to end.
+type Serving = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+
+#[derive(Debug)]
+struct Socket {
+    listener: TcpListener,
     address: SocketAddr,
 }
 
-/// The admin pages. Dropped, they end at once.
+/// The admin pages, and what answers probes beside them. Dropped, they end at once.
 #[derive(Debug)]
 pub(crate) struct Admin {
-    address: SocketAddr,
+    pages: Option<SocketAddr>,
+    probes: Option<SocketAddr>,
     shutdown: Shutdown,
     looks: Looks,
     server: JoinSet<io::Result<()>>,
 }
 
 impl Admin {
-    /// Listens, and serves nothing yet.
-    pub(crate) async fn bind(address: SocketAddr) -> Result<Bound, StartFailed> {
-        let failed = |source| StartFailed::Admin { address, source };
-        let socket = TcpListener::bind(address).await.map_err(failed)?;
-        let address = socket.local_addr().map_err(failed)?;
-        Ok(Bound { socket, address })
+    /// Listens where that is wanted, and serves nothing yet; `None` where it is wanted nowhere.
+    pub(crate) async fn bind(
+        pages: Option<SocketAddr>,
+        probes: Option<SocketAddr>,
+    ) -> Result<Option<Bound>, StartFailed> {
+        let pages = match pages {
+            Some(address) => {
+                Some(Socket::bind(address).await.map_err(|source| StartFailed::Admin { address, source })?)
+            }
+            None => None,
+        };
+        let probes = match probes {
+            Some(address) => {
+                Some(Socket::bind(address).await.map_err(|source| StartFailed::Probes { address, source })?)
+            }
+            None => None,
+        };
+        Ok((pages.is_some() || probes.is_some()).then_some(Bound { pages, probes }))
     }
 
-    /// Where they are.
-    pub(crate) const fn address(&self) -> SocketAddr {
-        self.address
+    /// Where the pages are.
+    pub(crate) const fn pages(&self) -> Option<SocketAddr> {
+        self.pages
+    }
+
+    /// Where probes are answered, and nothing else is.
+    pub(crate) const fn probes(&self) -> Option<SocketAddr> {
+        self.probes
     }
 
     /// Looks at these listeners from now on.
@@ -112,6 +149,14 @@ impl Drop for Admin {
     }
 }
 
+impl Socket {
+    async fn bind(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok(Self { listener, address })
+    }
+}
+
 impl Bound {
     /// Serves the pages of the proxy that `control` is of, whose listeners are looked at by `probes`.
     pub(crate) fn serve(self, control: &Control, probes: Vec<Probe>) -> Result<Admin, StartFailed> {
@@ -120,26 +165,45 @@ impl Bound {
         if let Some(telemetry) = control.telemetry() {
             telemetry.tell_readiness(&readiness);
         }
-        let pages = Pages::new(control.clone(), readiness, looks.clone(), self.address);
         let policy = Policy::named("admin").when_absent(BUDGET).ceiling(BUDGET).build();
         let policy = policy.map_err(|source| StartFailed::Limits { route: "admin".into(), source })?;
         // Nothing of it is counted among the requests of the proxy, or told to the observer of the process.
         let layer = IngressLayer::new(policy).observed_by(Arc::new(|_: &Event<'_>| {}));
         let shutdown = Shutdown::new();
-        let server = serve(self.socket, layer.layer(pages))
-            .trust(Trust::Inside)
-            .max_connections(CONNECTIONS)
-            .max_header_list(HEAD)
-            .max_concurrent_streams(16)
-            .header_read_timeout(BUDGET)
-            .write_progress(BUDGET)
-            .idle(Duration::from_secs(30))
-            .linger(Duration::from_secs(1), 64 * 1024)
-            .with_shutdown(&shutdown);
-        let mut serving = JoinSet::new();
-        serving.spawn(server.into_future());
-        Ok(Admin { address: self.address, shutdown, looks, server: serving })
+        let mut server = JoinSet::new();
+        let Self { pages, probes } = self;
+        let addresses = (pages.as_ref().map(|socket| socket.address), probes.as_ref().map(|socket| socket.address));
+        if let Some(Socket { listener, address }) = pages {
+            let pages = Pages::new(control.clone(), readiness.clone(), looks.clone(), address);
+            server.spawn(served(listener, layer.layer(pages), &shutdown));
+        }
+        if let Some(Socket { listener, .. }) = probes {
+            server.spawn(served(listener, layer.layer(Health::of(readiness)), &shutdown));
+        }
+        Ok(Admin { pages: addresses.0, probes: addresses.1, shutdown, looks, server })
     }
+}
+
+/// Few connections, small heads, and nobody who stays for nothing.
+fn served<S>(listener: TcpListener, service: Ingress<S>, shutdown: &Shutdown) -> Serving
+where
+    S: Service<Request<Upload<Incoming>>, Response = Response<Full<Bytes>>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send + 'static,
+{
+    serve(listener, service)
+        .trust(Trust::Inside)
+        .max_connections(CONNECTIONS)
+        .max_header_list(HEAD)
+        .max_concurrent_streams(16)
+        .header_read_timeout(BUDGET)
+        .write_progress(BUDGET)
+        .idle(Duration::from_secs(30))
+        .linger(Duration::from_secs(1), 64 * 1024)
+        .with_shutdown(shutdown)
+        .into_future()
 }
 
 /// What is known of the proxy's readiness: that its listeners refuse, and nothing else. An upstream that is away, or a breaker

@@ -16,6 +16,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use oneclock::clock;
 use oneclock_http::{NotCollected, Upload, collect};
+use oneclock_telemetry::readiness::Verdict;
 use oneclock_telemetry::{Readiness, Scrape};
 use serde_json::{Value, json};
 use tower_service::Service;
@@ -71,7 +72,7 @@ const PAGES: [(Page, &str, &str); 9] = [
     (Page::Policy, "/policy", "changes a route for now: its retries, its mode"),
 ];
 
-type Answer = Response<Full<Bytes>>;
+pub(super) type Answer = Response<Full<Bytes>>;
 type Asked = Request<Upload<Incoming>>;
 
 // === Pages ===
@@ -140,10 +141,9 @@ impl Inner {
 
     fn ready(&self) -> Answer {
         let verdict = self.readiness.now();
-        let status = if verdict.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         let why: Vec<String> = verdict.why.iter().map(ToString::to_string).collect();
         json(
-            status,
+            status_of(&verdict),
             &json!({
                 "ready": verdict.ready,
                 "since_unix_ms": verdict.since_unix_ms,
@@ -229,12 +229,17 @@ fn wrong_method(page: Page) -> Answer {
     answer
 }
 
-fn problem(status: StatusCode, title: &str, detail: &str) -> Answer {
+/// What who asks by the status alone is told.
+pub(super) fn status_of(verdict: &Verdict) -> StatusCode {
+    if verdict.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+pub(super) fn problem(status: StatusCode, title: &str, detail: &str) -> Answer {
     let said = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
     answer(status, PROBLEM, format!("{said:#}\n"))
 }
 
-fn json(status: StatusCode, said: &Value) -> Answer {
+pub(super) fn json(status: StatusCode, said: &Value) -> Answer {
     answer(status, JSON, format!("{said:#}\n"))
 }
 
@@ -249,7 +254,7 @@ fn answer(status: StatusCode, kind: HeaderValue, text: String) -> Answer {
 }
 
 /// What a HEAD is told: how long the body would be.
-fn without_body(answer: Answer) -> Answer {
+pub(super) fn without_body(answer: Answer) -> Answer {
     let (mut head, body) = answer.into_parts();
     let length = http_body::Body::size_hint(&body).exact().unwrap_or_default();
     head.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));

@@ -58,12 +58,12 @@ fn retry(asked: &Map<String, Value>, route: &Route) -> Result<Option<bool>, Unus
     match asked.get("retry") {
         None => Ok(None),
         Some(Value::Null) => Ok(Some(false)),
-        Some(Value::String(word)) if word == "off" => Ok(Some(true)),
-        Some(Value::String(word)) if word == "on" && route.retry.is_some() => Ok(Some(false)),
-        Some(Value::String(word)) if word == "on" => Err(refused(format!(
-            "route {} has no `retry` in its configuration, so there is nothing to switch on",
+        Some(Value::String(word)) if matches!(&**word, "on" | "off") && route.retry.is_none() => Err(refused(format!(
+            "route {} has no `retry` in its configuration, so there is one attempt, and nothing to switch {word}",
             shown(route.name.as_str())
         ))),
+        Some(Value::String(word)) if word == "off" => Ok(Some(true)),
+        Some(Value::String(word)) if word == "on" => Ok(Some(false)),
         Some(other) => Err(word_of("retry", other, &["on", "off"])),
     }
 }
@@ -124,7 +124,6 @@ mod tests {
             Some(Some(Mode::Shadow)),
         );
         reads(r#"{"route": "all", "retry": null, "mode": null}"#, "all", Some(false), Some(None));
-        reads(r#"{"route": "all", "retry": "off"}"#, "all", Some(true), None);
     }
 
     #[test]
@@ -146,10 +145,14 @@ mod tests {
             "`mode` is one of observe, shadow, enforce, or null to take back what was changed",
         );
         says(r#"{"route": "all", "retry": true}"#, "`retry` is one of on, off, or null to take back what was changed");
-        says(
-            r#"{"route": "all", "retry": "on"}"#,
-            "route all has no `retry` in its configuration, so there is nothing to switch on",
-        );
+        for word in ["on", "off"] {
+            says(
+                &format!(r#"{{"route": "all", "retry": "{word}"}}"#),
+                &format!(
+                    "route all has no `retry` in its configuration, so there is one attempt, and nothing to switch {word}"
+                ),
+            );
+        }
         says(r#"{"route": "all"}"#, "this changes nothing: write `retry` (on or off) or `mode`");
         says(r#"{"retry": "off"}"#, "`route` is the name of one. Known: orders, all");
         says("[]", "this is no object: write {\"route\": \"NAME\", \"retry\": \"off\"}");

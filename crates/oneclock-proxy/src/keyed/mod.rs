@@ -38,7 +38,7 @@ use tower_service::Service;
 use crate::answer::Forwarded;
 use crate::config::{self, Principal};
 use crate::digest::Digest;
-use crate::forward::{self, To};
+use crate::forward::To;
 use crate::live::{Entry, Kind};
 
 pub(crate) use body::Sent;
@@ -73,7 +73,8 @@ pub(crate) fn builder<St: Store>(route: Name, store: St, says: &config::Idempote
         Principal::Everybody => layer.one_principal(),
         Principal::Field(field) => {
             let field = field.clone();
-            layer.principal(move |head| principal(&field, head))
+            let known_by = format!("the field {field}, which has to be there once and to hold something");
+            layer.principal(move |head| principal(&field, head)).known_by(known_by)
         }
     };
     if let Some(lease) = says.lease {
@@ -106,9 +107,8 @@ pub(crate) fn is_run(extensions: &http::Extensions) -> bool {
     IdempotencyKey::of(extensions).is_some()
 }
 
-/// Why the upstream gave no answer to a run.
-pub(crate) fn told(error: &CallError) -> Problem {
-    let problem = forward::told(error);
+/// Why the upstream gave no answer to a run, where any other request would be told this.
+pub(crate) fn told(error: &CallError, problem: Problem) -> Problem {
     if is_nothing(error.outcome()) { problem.nothing_happened() } else { problem }
 }
 

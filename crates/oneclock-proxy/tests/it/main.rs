@@ -4,6 +4,7 @@
 
 mod access;
 mod admin;
+mod breaks_off;
 mod certificates;
 mod chain;
 mod chains;

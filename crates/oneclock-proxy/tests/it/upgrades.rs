@@ -197,3 +197,21 @@ async fn an_upgrade_that_is_not_granted_on_a_declared_stream_is_one() {
     let drained = proxy.shutdown().await;
     assert!(drained.grace > ms(200) && drained.grace <= ms(1_500), "{drained:?}");
 }
+
+/// Contract S2: an answer on a unary route is head and body, and one exchange has one limit for both.
+#[tokio::test]
+async fn the_body_of_an_upgrade_that_is_not_granted_takes_no_longer_than_one_exchange_may() {
+    let mut upstream = Echo::answering("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nn").await;
+    let file = config_with(upstream.addr, Protocol::Http1, |route| {
+        (route.when_absent, route.ceiling) = (ms(3_600_000), ms(3_600_000));
+        route.backend_request = Some(ms(300));
+    });
+    let proxy = start(file).await;
+    let (mut socket, head) = asking(address(&proxy)).await;
+    assert!(head.starts_with("http/1.1 403 "), "{head}");
+    upstream.heads.recv().await.expect("asked");
+    let mut body = Vec::new();
+    let _ = timeout(PATIENCE, socket.read_to_end(&mut body)).await.expect("it ends with its exchange");
+    assert_eq!(body, b"n", "and is no whole one");
+    upstream.ended().await;
+}

@@ -3,6 +3,8 @@
 //! Decides what is one: a request, the stream behind its head, and what our own code begins are operations. Their parts and
 //! their steps that must finish are not counted beside them, so that a request is one whatever it is made of.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use metrics::{Counter, Histogram};
@@ -25,7 +27,7 @@ macro_rules! families {
         }
 
         impl Families {
-            pub(super) fn new(limit: usize) -> Self {
+            pub(super) fn new(limit: &Arc<AtomicUsize>) -> Self {
                 Self { $($field: Family::new(&names::$metric, limit),)* }
             }
         }

@@ -6,7 +6,7 @@
 //! right in sum, and the log says once for each metric that it begins.
 
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ pub(super) struct Family<H> {
     metric: &'static Metric,
     /// Of its labels, how many are names.
     names: usize,
-    /// So many names get series of their own.
-    limit: usize,
+    /// So many names get series of their own; one number for all metrics.
+    limit: Arc<AtomicUsize>,
     table: ArcSwap<Table<H>>,
     adding: Mutex<()>,
 }
@@ -159,9 +159,9 @@ impl<H> Default for Table<H> {
 }
 
 impl<H: Handle> Family<H> {
-    pub(super) fn new(metric: &'static Metric, limit: usize) -> Self {
+    pub(super) fn new(metric: &'static Metric, limit: &Arc<AtomicUsize>) -> Self {
         let names = metric.labels.iter().filter(|label| UNBOUNDED.contains(label)).count();
-        Self { metric, names, limit, table: ArcSwap::default(), adding: Mutex::default() }
+        Self { metric, names, limit: Arc::clone(limit), table: ArcSwap::default(), adding: Mutex::default() }
     }
 
     /// Writes to the series with these labels, or to the one that stands for all names that are too many.
@@ -183,7 +183,8 @@ impl<H: Handle> Family<H> {
     }
 
     fn is_one_too_many(&self, table: &Table<H>, labels: Labels<'_>) -> bool {
-        self.names > 0 && table.known.len() >= self.limit && !table.known.contains(&labels.without_words())
+        let limit = self.limit.load(Ordering::Relaxed);
+        self.names > 0 && table.known.len() >= limit && !table.known.contains(&labels.without_words())
     }
 
     /// The series, and whether it is the first one of the overflow.
@@ -211,7 +212,7 @@ impl<H: Handle> Family<H> {
     fn warn(&self) {
         tracing::warn!(
             metric = self.metric.name,
-            limit = self.limit,
+            limit = self.limit.load(Ordering::Relaxed),
             "this metric has as many names as it may; further ones are counted as `overflow`. If they are meant, raise the \
              limit with `MetricsBuilder::names`; if not, look for names that are made of data (said once)"
         );

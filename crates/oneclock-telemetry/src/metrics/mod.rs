@@ -11,6 +11,7 @@ mod healths;
 mod sink;
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use metrics::Gauge;
@@ -54,6 +55,8 @@ pub struct Metrics(Arc<Inner>);
 
 struct Inner {
     sink: Sink,
+    /// How many names each metric may have.
+    names: Arc<AtomicUsize>,
     families: Families,
     zombies: [(RanOn, Gauge); 3],
     ready: OnceLock<(Readiness, Gauge)>,
@@ -94,9 +97,33 @@ impl Metrics {
                 metrics::Key::from_parts(names::ZOMBIES.name, vec![metrics::Label::new("layer", because.as_str())]);
             (because, sink.with(|recorder| Gauge::register(recorder, &key)))
         });
-        let (families, ready) = (Families::new(names), OnceLock::new());
+        let names = Arc::new(AtomicUsize::new(names));
+        let (families, ready) = (Families::new(&names), OnceLock::new());
         let (admissions, healths) = (Admissions::default(), Healths::default());
-        Self(Arc::new(Inner { sink, families, zombies, ready, admissions, healths }))
+        Self(Arc::new(Inner { sink, names, families, zombies, ready, admissions, healths }))
+    }
+
+    /// From now on each metric may have so many names, if that is more than before, for a process whose configuration grows while
+    /// it runs: see [`MetricsBuilder::names`]. What was counted as [`OVERFLOW`](names::OVERFLOW) stays there.
+    ///
+    /// ```
+    /// # use oneclock::Operation; use std::{sync::Arc, time::Duration};
+    /// use oneclock_telemetry::Metrics;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (metrics, scrape) = Metrics::builder().names(1).build()?;
+    /// let observer = Arc::new(metrics.clone());
+    /// let ends = |name: &'static str| drop(Operation::begin(name, Duration::from_secs(1)).observed_by(observer.clone()));
+    /// ends("orders");
+    /// ends("stock");
+    /// metrics.at_least_names(2);
+    /// ends("stock");
+    /// let text = scrape.render();
+    /// assert!(text.contains(r#"oneclock_operations_total{operation="overflow",route="overflow",cause="none"} 1"#));
+    /// assert!(text.contains(r#"oneclock_operations_total{operation="stock",route="none",cause="none"} 1"#));
+    /// # Ok(()) }
+    /// ```
+    pub fn at_least_names(&self, most: usize) {
+        self.0.names.fetch_max(most, Ordering::Relaxed);
     }
 
     /// Tells whether the process is ready, too, in [`READY`](names::READY): without this there is no such series. The first

@@ -80,7 +80,8 @@ impl fmt::Display for Arrived {
 /// `order refused: too little of the time budget was left to begin (insufficient_budget), 3ms left`
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operation, route: _, reason, field, remaining, skew_suspected: _, admission, slot: _ } = self;
+        let Self { operation, route: _, reason, field, remaining, bound: _, skew_suspected: _, admission, slot: _ } =
+            self;
         write!(f, "{operation} refused: {} ({reason}", reason.title())?;
         if let Some(field) = field {
             write!(f, ", {field}")?;

@@ -5,11 +5,13 @@
 
 use std::fmt;
 use std::sync::atomic::Ordering;
+use std::task::Context;
 
 use oneclock_core::{Name, Tick};
 
 use super::{Inner, Operation};
-use crate::clock;
+use crate::scope::Awaiting;
+use crate::{clock, scope};
 
 /// Drives one operation: whoever holds it says when the work is done. Dropped before that, it ends the operation with
 /// the cause that a drop has (contract X4). For layers and other drivers; services get their operations from them.
@@ -17,6 +19,7 @@ use crate::clock;
 #[derive(Debug)]
 pub struct Driver {
     pub(super) operation: Operation,
+    over: Option<Tick>, // when it was finished, so that the clock need not be asked again
 }
 
 /// One turn of an operation's work, made by [`Driver::polling`].
@@ -30,7 +33,7 @@ pub struct Polling<'a> {
 
 impl Driver {
     pub(super) const fn of(operation: Operation) -> Self {
-        Self { operation }
+        Self { operation, over: None }
     }
 
     /// The operation.
@@ -93,13 +96,20 @@ impl Driver {
         self.operation.polling()
     }
 
+    /// Hold it while the work is polled, where [`EndOf`](crate::EndOf) this operation is polled with the same `cx` right after, if the
+    /// work is not ready: calls of the operation that wait inside need no timers of their own then.
+    pub fn awaiting_its_end(&self, cx: &Context<'_>) -> Awaiting<'_> {
+        scope::awaiting(&self.operation, cx)
+    }
+
     /// The work is done. Whatever of it still runs ends with it (contract N5).
     pub fn finish(self) {
         self.finish_at(clock::now());
     }
 
     /// The same, for a layer that knows the time already: reading the clock is a good part of what a request costs.
-    pub fn finish_at(self, now: Tick) {
+    pub fn finish_at(mut self, now: Tick) {
+        self.over = Some(now);
         self.operation.0.life.finish(now);
         self.operation.0.leave_place(true, || now);
     }
@@ -121,8 +131,9 @@ impl fmt::Debug for Polling<'_> {
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        let now = || self.over.unwrap_or_else(clock::now);
         self.operation.0.end_as_dropped();
-        self.operation.0.leave_place(false, clock::now);
-        self.operation.0.close();
+        self.operation.0.leave_place(false, now);
+        self.operation.0.close(now);
     }
 }

@@ -180,7 +180,7 @@ impl Inner {
     }
 
     /// It is over: nothing below it goes on, and its one event is sent.
-    pub(super) fn close(&self) {
+    pub(super) fn close(&self, now: impl FnOnce() -> Tick) {
         if self.told.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -201,7 +201,7 @@ impl Inner {
                 ending: self.life.ending(),
                 answered: self.answered.get().copied(),
                 importance: self.context.importance,
-                elapsed: clock::now().since(self.began),
+                elapsed: now().since(self.began),
                 ledger: &ledger,
                 goes_on: self.goes_on.load(Ordering::Acquire),
                 slot: self.slot.get().unwrap_or(&nothing),
@@ -224,7 +224,7 @@ impl Inner {
             }
             self.life.finish(now);
         }
-        self.close();
+        self.close(clock::now);
     }
 }
 

@@ -111,6 +111,11 @@ impl Pool {
         Arc::ptr_eq(turn.semaphore(), self.turns(shared))
     }
 
+    /// A turn, if nobody waits for one.
+    pub(super) fn free_turn(&self, shared: bool) -> Option<Turn> {
+        Arc::clone(self.turns(shared)).try_acquire_owned().ok()
+    }
+
     /// Waits for a turn, first come, first served.
     pub(super) async fn turn(&self, shared: bool) -> Turn {
         match Arc::clone(self.turns(shared)).acquire_owned().await {

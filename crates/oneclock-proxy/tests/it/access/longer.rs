@@ -8,7 +8,8 @@ use http_body_util::{BodyExt, Full};
 use oneclock_core::ingress::Coverage;
 use oneclock_proxy::config::{Config, UpstreamProtocol};
 use oneclock_test::caller::{Caller, How};
-use oneclock_test::{Protocol, peer};
+use oneclock_test::peer::{self, StreamResetAt};
+use oneclock_test::{Protocol, Reason};
 use serde_json::json;
 
 use super::{Logged, millis, says};
@@ -45,6 +46,16 @@ async fn a_call_of_grpc_has_its_own_status() {
     let _cut_off = call.answer().await;
     let cut_off = [("status", json!(200)), ("grpc_status", json!(4)), ("stage", json!("body"))];
     says(&logged.line().await, cut_off);
+
+    // Broken off there: the one that the code of the reset stands for.
+    let upstream = peer::grpc::reset_stream(StreamResetAt::MidBody, Reason::ENHANCE_YOUR_CALM).expect("a port");
+    let logged = Logged::with(grpc(upstream.addr()), |_| {}).await;
+    let caller = Caller::h2(logged.addr()).connect().await.expect("a connection");
+    let call = caller.grpc("/shop.Pricing/Price", "cart 7").send().await.expect("sent");
+    let (.., trailers) = whole_h2(call.answer().await);
+    assert_eq!(text(&trailers.expect("trailers"), "grpc-status"), "8");
+    let broke_off = [("status", json!(200)), ("grpc_status", json!(8)), ("outcome", json!("call_failed"))];
+    says(&logged.line().await, broke_off);
 
     // What the upstream says behind its messages.
     let upstream = Upstream::of(|_| async {

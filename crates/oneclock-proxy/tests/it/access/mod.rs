@@ -1,5 +1,6 @@
 //! The access log: what a line says, which requests leave one, and where it goes.
 
+mod causes;
 mod kept;
 mod lines;
 mod longer;
@@ -9,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use oneclock_proxy::Running;
-use oneclock_proxy::config::{AccessLog, Config, LogTo, Share};
+use oneclock_proxy::config::{AccessLog, Config, LogTo, Retry, Share};
 use oneclock_test::Protocol;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -58,6 +59,13 @@ impl Logged {
         assert_eq!(lines.len(), 1, "{lines:#?}");
         lines.remove(0)
     }
+}
+
+/// The configuration's own way to a second attempt.
+fn one_retry() -> Retry {
+    let file =
+        "upstreams: { app: { url: 'http://127.0.0.1:1' } }\nroutes: [{ upstream: app, retry: { attempts: 1 } }]\n";
+    Config::parse(file).expect("a configuration").routes[0].retry.clone().expect("a retry")
 }
 
 fn share(millionths: u32) -> Share {

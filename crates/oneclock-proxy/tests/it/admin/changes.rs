@@ -169,6 +169,7 @@ async fn a_change_that_says_nothing_changes_nothing() {
         (r#"{"route": "al", "retry": "off"}"#.to_owned(), 422, "did you mean `all`?"),
         (r#"{"route": "all", "retrys": "off"}"#.to_owned(), 422, "did you mean `retry`?"),
         (r#"{"route": "all", "retry": "on"}"#.to_owned(), 422, "nothing to switch on"),
+        (r#"{"route": "all", "retry": "off"}"#.to_owned(), 422, "nothing to switch off"),
         ("{".to_owned(), 400, "no JSON"),
         (format!("\"{}\"", "x".repeat(10_000)), 413, "longer than 4096 bytes"),
     ] {
@@ -209,9 +210,12 @@ async fn a_reload_that_is_refused_shows() {
     let mut proxy = start(with_admin(config(upstream.addr(), Protocol::Http1))).await;
     let hash = ask(&proxy, "GET /config").await.json()["hash"].clone();
     let mut moved = proxy.config();
-    moved.admin = None;
-    let refused = proxy.reload(moved).await.expect_err("it stays where it is").to_string();
-    assert!(refused.starts_with("admin is changed, "), "{refused}");
+    let mut probed = moved.clone();
+    (moved.admin, probed.probes) = (None, Some(loopback()));
+    for changed in [moved, probed] {
+        let refused = proxy.reload(changed).await.expect_err("it stays where it is").to_string();
+        assert!(refused.starts_with("admin is changed, "), "{refused}");
+    }
     proxy.reload_refused("proxy.yaml:6:1: there is no key `rutes` here");
     let held = ask(&proxy, "GET /config").await.json();
     assert_eq!((&held["hash"], &held["last_reload"]["successful"]), (&hash, &false.into()), "{held}");

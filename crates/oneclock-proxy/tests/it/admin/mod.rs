@@ -1,6 +1,7 @@
 //! The admin pages over real sockets: what they say.
 
 mod changes;
+mod probes;
 
 use std::net::SocketAddr;
 
@@ -134,21 +135,25 @@ async fn two_proxies_in_one_process_do_not_mix_and_a_probe_is_counted_by_none() 
     let two = start(with_admin(config(upstream.addr(), Protocol::Http1))).await;
     ready(&one).await;
     ready(&two).await;
+    let trace = "0af7651916cd43dd8448eb211c80319c";
     let call = Caller::h1(address(&one)).get("/orders/7?secret=s").header("x-remaining-ms", "150");
+    let call = call.header("traceparent", format!("00-{trace}-b7ad6b7169203331-01"));
     let (status, ..) = whole_h1(call.answer().await.expect("sent"));
     assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
     let ledgers = until(&one, "GET /ledgers", |said| said.json()["seen"] == 1).await;
     let ended = &ledgers.json()["operations"][0];
     assert_eq!(
         (&ended["operation"], &ended["cause"], &ended["route"]),
-        (&"all".into(), &"deadline".into(), &"/".into())
+        (&"all".into(), &"deadline".into(), &"all".into())
     );
+    let which = (&ended["method"], &ended["path"], &ended["trace_id"]);
+    assert_eq!(which, (&"GET".into(), &"/orders/7".into(), &trace.into()), "{ended}");
     assert!(!ledgers.body.contains("secret"), "{}", ledgers.body);
     assert_eq!(ask(&two, "GET /ledgers").await.json()["seen"], 0);
     let counted = |metrics: Said| metrics.body.contains("oneclock_operations_total{operation=\"all\"");
     assert!(counted(ask(&one, "GET /metrics").await) && !counted(ask(&two, "GET /metrics").await));
 
-    let refusals = "oneclock_answered_total{operation=\"all\",route=\"/\",reason=\"expired_before_start\"}";
+    let refusals = "oneclock_answered_total{operation=\"all\",route=\"all\",reason=\"expired_before_start\"}";
     let metrics = ask(&one, "GET /metrics").await.body;
     assert!(!metrics.contains(refusals), "{metrics}");
     let spent =

@@ -22,8 +22,9 @@ async fn a_key_is_its_callers_and_who_that_is_is_not_kept() {
     assert_eq!((&*first, &*other, is_replay(&headers)), ("receipt 1 for 499", "receipt 2 for 499", false));
     let (_, headers, again) = told(of(SECRET)).await;
     assert_eq!((again, is_replay(&headers), till.charges()), (first, true, 2));
-    let (status, ..) = told(charge(address(&proxy), "tap-7", "499")).await;
+    let (status, _, body) = told(charge(address(&proxy), "tap-7", "499")).await;
     assert_eq!((status, till.asked()), (StatusCode::UNAUTHORIZED, 2), "nobody's key");
+    assert!(body.contains("the field authorization,"), "it says what is missing: {body}");
     proxy.shutdown().await;
     let files = std::fs::read_dir(folder.path()).expect("a folder");
     let kept: Vec<u8> =
