@@ -27,5 +27,9 @@ fn main() {
         println!("{}: left out, {:?}: {}", left.place, left.why, left.says);
     }
     let (components, edges) = (inventory.components.len(), inventory.edges.len());
-    println!("{} files, {components} components, {edges} calls, {} settings", inventory.files.len(), inventory.settings.len());
+    println!(
+        "{} files, {components} components, {edges} calls, {} settings",
+        inventory.files.len(),
+        inventory.settings.len()
+    );
 }

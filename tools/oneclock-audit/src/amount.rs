@@ -99,8 +99,10 @@ pub fn amount(text: &str, unit: Unit, zero: Zero) -> Result<Amount, NotUnderstoo
     if unit == Unit::Times {
         return times(text);
     }
-    if matches!(text.to_ascii_lowercase().as_str(), "none" | "off" | "infinite" | "infinity" | "never" | "false" | "disabled" | "-1")
-    {
+    if matches!(
+        text.to_ascii_lowercase().as_str(),
+        "none" | "off" | "infinite" | "infinity" | "never" | "false" | "disabled" | "-1"
+    ) {
         return Ok(Amount::Never);
     }
     let wanted = "a time";
@@ -177,7 +179,8 @@ fn iso_8601(text: &str) -> Option<Duration> {
     if days.is_empty() && time.is_empty() {
         return None;
     }
-    let days = if days.is_empty() { Some(Duration::ZERO) } else { one(days.strip_suffix(['D', 'd'])?, "d", Unit::Refused) };
+    let days =
+        if days.is_empty() { Some(Duration::ZERO) } else { one(days.strip_suffix(['D', 'd'])?, "d", Unit::Refused) };
     let lower = time.to_ascii_lowercase();
     let time = if time.is_empty() { Some(Duration::ZERO) } else { duration(&lower, Unit::Refused) };
     days?.checked_add(time?)
@@ -266,7 +269,11 @@ pub fn shown(time: Duration) -> String {
     }
     if time.subsec_nanos() == 0 && seconds >= 60 {
         let parts = [(seconds / 3_600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
-        return parts.iter().filter(|(number, _)| *number > 0).map(|(number, word)| format!("{number}{word}")).collect();
+        return parts
+            .iter()
+            .filter(|(number, _)| *number > 0)
+            .map(|(number, word)| format!("{number}{word}"))
+            .collect();
     }
     let (number, word) = match seconds {
         0 if time.as_millis() == 0 => (time.as_secs_f64() * 1e6, "us"),

@@ -175,7 +175,8 @@ pub fn known(id: &str) -> Option<&'static Known> {
 /// All rows, by their id.
 #[must_use]
 pub fn all() -> Vec<&'static Known> {
-    let mut rows: Vec<_> = CATALOGUE.as_ref().map(|catalogue| catalogue.by_id.values().copied().collect()).unwrap_or_default();
+    let mut rows: Vec<_> =
+        CATALOGUE.as_ref().map(|catalogue| catalogue.by_id.values().copied().collect()).unwrap_or_default();
     rows.sort_by(|a, b| a.id.cmp(&b.id));
     rows
 }

@@ -55,11 +55,12 @@ pub fn draft(graph: &Graph<'_>) -> Draft {
         match by_name.get(name).map(Vec::as_slice) {
             Some([id]) => service(graph, *id, &mut draft),
             Some(several) => {
-                let places =
-                    several.iter().filter_map(|id| graph.component(*id)).map(|one| one_line(&one.place.to_string()));
-                let places = places.collect::<Vec<_>>().join(", ");
-                let _ =
-                    writeln!(draft.text, "# {}: several go by that name, so none is listed: {places}", one_line(name));
+                let places = several.iter().filter_map(|id| graph.component(*id)).take(3);
+                let places: Vec<String> = places.map(|one| one_line(&one.place.to_string())).collect();
+                let more = several.len().saturating_sub(places.len());
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let (name, places) = (one_line(name), places.join(", "));
+                let _ = writeln!(draft.text, "# {name}: several go by that name, so none is listed: {places}{more}");
             }
             None => {}
         }

@@ -100,7 +100,9 @@ impl Repository {
     #[must_use]
     pub fn folder(&self, path: &str) -> Vec<String> {
         let inside = Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        let Some(entries) = inside.then(|| fs::read_dir(self.root.join(path)).ok()).flatten() else { return Vec::new() };
+        let Some(entries) = inside.then(|| fs::read_dir(self.root.join(path)).ok()).flatten() else {
+            return Vec::new();
+        };
         let mut names: Vec<String> = entries
             .filter_map(Result::ok)
             .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
@@ -121,9 +123,11 @@ impl Repository {
             return false;
         }
         let walk = WalkBuilder::new(self.root.join(path)).follow_links(false).standard_filters(false).build();
-        let mut files = walk.filter_map(Result::ok).take(MOST).filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
+        let mut files =
+            walk.filter_map(Result::ok).take(MOST).filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
         files.any(|entry| {
-            let wanted = entry.path().extension().and_then(|own| own.to_str()).is_some_and(|own| extensions.contains(&own));
+            let wanted =
+                entry.path().extension().and_then(|own| own.to_str()).is_some_and(|own| extensions.contains(&own));
             wanted && text(entry.path()).is_ok_and(|text| words.iter().any(|word| text.contains(word)))
         })
     }
@@ -153,7 +157,8 @@ impl Repository {
 
     fn shown(&self, file: &Path) -> String {
         let relative = file.strip_prefix(&self.root).unwrap_or(file);
-        let relative = if relative.as_os_str().is_empty() { Path::new(file.file_name().unwrap_or_default()) } else { relative };
+        let relative =
+            if relative.as_os_str().is_empty() { Path::new(file.file_name().unwrap_or_default()) } else { relative };
         relative.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
     }
 }
@@ -163,7 +168,8 @@ pub fn walk(repository: &Repository, mut step: impl FnMut(Step)) -> Inventory {
     let mut inventory = Inventory::default();
     let own = repository.files().into_iter().map(|file| (repository.shown(&file), file));
     let own = own.filter(|(path, _)| repository.laid(path).is_none());
-    let files: Vec<(String, PathBuf)> = own.chain(repository.topology.iter().map(|file| (FILE.to_owned(), file.clone()))).collect();
+    let files: Vec<(String, PathBuf)> =
+        own.chain(repository.topology.iter().map(|file| (FILE.to_owned(), file.clone()))).collect();
     step(Step::Found(files.len()));
     for (path, file) in files {
         offer(repository, &file, path, &mut inventory);
@@ -209,7 +215,8 @@ pub fn read(repository: &Repository, source: &Source, inventory: &mut Inventory)
             readers.push(reader.name);
         }
     }
-    let wanted: Vec<&Reader> = if is_document(source) { READERS.iter().filter(|one| wants(one, source)).collect() } else { Vec::new() };
+    let wanted: Vec<&Reader> =
+        if is_document(source) { READERS.iter().filter(|one| wants(one, source)).collect() } else { Vec::new() };
     if !wanted.is_empty() {
         match documents(source) {
             Ok(documents) => {
@@ -248,7 +255,9 @@ fn sign(inventory: &mut Inventory, before: usize, reader: &'static str) {
 
 fn wants(reader: &Reader, source: &Source) -> bool {
     match &reader.how {
-        How::Document { words, .. } | How::Documents { words, .. } => words.iter().any(|word| source.text.contains(word)),
+        How::Document { words, .. } | How::Documents { words, .. } => {
+            words.iter().any(|word| source.text.contains(word))
+        }
         How::Text { .. } => false,
     }
 }
@@ -272,8 +281,8 @@ fn is_document(source: &Source) -> bool {
 /// What is surely no text that anybody configures with.
 fn is_binary(source: &Source) -> bool {
     const BINARY: &[&str] = &[
-        "png", "jpg", "jpeg", "gif", "ico", "svg", "webp", "pdf", "zip", "gz", "tgz", "jar", "class", "so", "exe", "wasm", "woff",
-        "woff2", "ttf", "eot", "mp4", "webm", "bin", "pb", "lock", "sum", "map", "css", "min.js",
+        "png", "jpg", "jpeg", "gif", "ico", "svg", "webp", "pdf", "zip", "gz", "tgz", "jar", "class", "so", "exe",
+        "wasm", "woff", "woff2", "ttf", "eot", "mp4", "webm", "bin", "pb", "lock", "sum", "map", "css", "min.js",
     ];
     BINARY.contains(&source.extension().as_str())
 }

@@ -1,8 +1,10 @@
 //! The `oneclock` command line: parses and prints, nothing else.
 //!
-//! Exit codes: 0 it ran, 1 it could not, 2 the command line was wrong, 130 it was interrupted.
+//! Exit codes: 0 it ran, 1 it could not, 2 the command line was wrong, 130 it was interrupted. Those of `audit` are its own:
+//! 1 says that something was found.
 
 mod alerts;
+mod audit;
 mod dashboard;
 mod demo;
 mod explain;
@@ -23,7 +25,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(
     name = "oneclock",
     version,
-    after_help = "Exit codes: 0 it ran, 1 it could not, 2 the command line was wrong, 130 it was interrupted."
+    after_help = "Exit codes: 0 it ran, 1 it could not, 2 the command line was wrong, 130 it was interrupted. `audit` has its own."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -34,6 +36,8 @@ struct Arguments {
 enum Command {
     /// Be warned before the cascade: rules for Prometheus from a small policy, and their unit tests
     Alerts(alerts::Arguments),
+    /// Find every timeout in a repository, and what does not fit together
+    Audit(Box<audit::Arguments>),
     /// See where budgets go: a dashboard for Grafana
     Dashboard(dashboard::Arguments),
     /// See abandoned work stop: a shop on loopback sockets, with independent timeouts and with one budget
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let ran = match arguments.command {
         Command::Alerts(alerts) => alerts::run(&alerts),
+        Command::Audit(audit) => audit::run(&audit),
         Command::Dashboard(dashboard) => dashboard::run(&dashboard),
         Command::Demo(demo) => demo::run(&demo),
         Command::Explain(explain) => explain::run(&explain),
@@ -62,14 +67,19 @@ fn main() -> ExitCode {
     match ran {
         Ok(code) => code,
         Err(error) => {
-            let mut text = format!("oneclock: {error}");
-            let mut source = error.source();
-            while let Some(error) = source {
-                text.push_str(&format!(": {error}"));
-                source = error.source();
-            }
-            eprintln!("{text}");
+            tell(&*error);
             ExitCode::FAILURE
         }
     }
+}
+
+/// What went wrong, with what was behind it.
+fn tell(error: &dyn std::error::Error) {
+    let mut text = format!("oneclock: {error}");
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(&format!(": {error}"));
+        source = error.source();
+    }
+    eprintln!("{text}");
 }

@@ -114,7 +114,10 @@ impl<'a> Limits<'a> {
     pub fn decides_attempt(&self) -> Option<&'a Setting> {
         let shortest = |kinds: [Kind; 2]| {
             let found = kinds.into_iter().filter_map(|kind| self.get(kind));
-            found.filter_map(|setting| Some((setting.amount.after()?, setting))).min_by_key(|(time, _)| *time).map(|(_, one)| one)
+            found
+                .filter_map(|setting| Some((setting.amount.after()?, setting)))
+                .min_by_key(|(time, _)| *time)
+                .map(|(_, one)| one)
         };
         shortest([Kind::Attempt, Kind::Total]).or_else(|| shortest([Kind::FirstByte, Kind::Idle]))
     }

@@ -25,7 +25,8 @@ pub(super) fn merged(inventory: &Inventory) -> Vec<ComponentId> {
         }
     }
     for group in groups.values() {
-        let readers: Vec<&str> = group.iter().filter_map(|at| inventory.components.get(*at)).map(|one| one.reader).collect();
+        let readers: Vec<&str> =
+            group.iter().filter_map(|at| inventory.components.get(*at)).map(|one| one.reader).collect();
         let mut once = readers.clone();
         once.sort_unstable();
         once.dedup();

@@ -1,7 +1,7 @@
 //! Who calls whom, with everything that bounds each call.
 //!
-//! Joins the names of an [`Inventory`]: what two files describe is one component ([`merge`]),
-//! and every edge gets those that answer to its name, the nearest ones in the tree of files where several do ([`names`]). What bounds a call is gathered from the call, from its
+//! Joins the names of an [`Inventory`]: what two files describe is one component (`merge`),
+//! and every edge gets those that answer to its name, the nearest ones in the tree of files where several do (`names`). What bounds a call is gathered from the call, from its
 //! caller and from what is said of everybody's calls to that name ([`limits`]). Decides nothing about what fits.
 
 pub mod budget;

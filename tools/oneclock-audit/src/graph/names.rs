@@ -42,7 +42,9 @@ impl Names {
         let component = |id: ComponentId| inventory.components.get(id.0);
         let product = component(call.from).map(|caller| &caller.product);
         let caller = component(call.from).map(|caller| caller.role);
-        let own_kind = |one: &Component| one.role == Role::Gateway && caller == Some(Role::Gateway) && product == Some(&one.product);
+        let own_kind = |one: &Component| {
+            one.role == Role::Gateway && caller == Some(Role::Gateway) && product == Some(&one.product)
+        };
         let here = is_loopback(&name.host);
         let candidates: Vec<(ComponentId, &Component)> = all
             .iter()
@@ -123,8 +125,18 @@ fn shared(a: &str, b: &str) -> usize {
 fn same(known: &Name, asked: &Name) -> bool {
     let ports = known.port.is_none() || asked.port.is_none() || known.port == asked.port;
     let (long, short) = if known.host.len() >= asked.host.len() { (known, asked) } else { (asked, known) };
-    let hosts = long.host == short.host || (!short.host.contains('.') && label(&long.host) == short.host);
-    ports && hosts
+    let within = !short.host.contains('.') && label(&long.host) == short.host && !is_public(&long.host);
+    ports && (long.host == short.host || within)
+}
+
+/// Whether a host is one of the internet: `shop.example.com` is not the `shop` of a cluster. `shop.io` is one, too; a
+/// namespace of that name is the rarer thing.
+fn is_public(host: &str) -> bool {
+    const ENDS: &[&str] = &[
+        "com", "org", "net", "io", "dev", "app", "cloud", "edu", "gov", "info", "biz", "de", "uk", "fr", "eu", "us",
+        "ch", "nl", "cn", "jp", "ru", "br", "au",
+    ];
+    host.rsplit_once('.').is_some_and(|(_, end)| ENDS.contains(&end))
 }
 
 /// The first label of a host; all of an address.
@@ -154,6 +166,8 @@ mod tests {
         are_the_same("10.0.0.1", "10.0.0.2", false);
         are_the_same("127.0.0.1:3000", "127.0.0.1:3000", true);
         are_the_same("api.example.com", "api.example.org", false);
+        are_the_same("api.example.com", "api", false);
+        are_the_same("api.example", "api", true);
     }
 
     #[test]

@@ -4,40 +4,40 @@
 //! To add one: write the module, add it to [`READERS`], add its settings to `data/catalogue.yaml`, and files of its shape
 //! to `tests/data`.
 
-mod envoy;
 mod aws;
+mod caddy;
 mod command;
 mod compose;
+mod dapr;
 mod dockerfile;
 mod env_file;
 mod environment;
-mod gunicorn;
-mod images;
-mod kafka;
-mod lines;
-mod started_by;
-mod stores;
-mod uwsgi;
-mod known;
-mod dapr;
+mod envoy;
 mod gateway_api;
 mod grpc;
+mod gunicorn;
 mod haproxy;
+mod images;
 mod ingress;
 mod istio;
-mod caddy;
+mod kafka;
+mod known;
 mod kong;
 mod kubernetes;
+mod lines;
 mod linkerd;
 mod matched;
 mod nginx;
 mod oneclock;
 mod proto;
-mod traefik;
-pub mod topology;
 mod serverless;
 mod spring;
+mod started_by;
+mod stores;
 mod terraform;
+pub mod topology;
+mod traefik;
+mod uwsgi;
 
 use oneclock_yaml::Node;
 
@@ -90,13 +90,15 @@ pub struct KnownByName {
 pub(crate) const TOPOLOGY: &str = "topology";
 
 /// All of them, in the order in which a file is offered.
-pub const READERS: &[Reader] =
-    &[
+pub const READERS: &[Reader] = &[
     Reader { name: "Kong", how: How::Document { words: &["_format_version"], read: kong::read } },
     Reader { name: "Caddyfile", how: How::Text { mine: caddy::is_mine, read: caddy::read } },
     Reader { name: "Traefik", how: How::Document { words: traefik::WORDS, read: traefik::read } },
     Reader { name: "Traefik in TOML", how: How::Text { mine: traefik::is_mine, read: traefik::read_text } },
-    Reader { name: "Traefik labels", how: How::Document { words: &["traefik.http.routers."], read: traefik::read_labels } },
+    Reader {
+        name: "Traefik labels",
+        how: How::Document { words: &["traefik.http.routers."], read: traefik::read_labels },
+    },
     Reader { name: "ingress controllers", how: How::Document { words: ingress::WORDS, read: ingress::read } },
     Reader { name: "HAProxy", how: How::Text { mine: haproxy::is_mine, read: haproxy::read } },
     Reader { name: "nginx", how: How::Text { mine: nginx::is_mine, read: nginx::read } },
@@ -106,7 +108,10 @@ pub const READERS: &[Reader] =
     Reader { name: "Linkerd", how: How::Document { words: linkerd::WORDS, read: linkerd::read } },
     Reader { name: "oneclock proxy", how: How::Document { words: oneclock::WORDS, read: oneclock::read } },
     Reader { name: "AWS template", how: How::Document { words: aws::WORDS, read: aws::read } },
-    Reader { name: "Serverless Framework", how: How::Document { words: &["functions:", "provider:"], read: serverless::read } },
+    Reader {
+        name: "Serverless Framework",
+        how: How::Document { words: &["functions:", "provider:"], read: serverless::read },
+    },
     Reader { name: "gRPC service config", how: How::Document { words: &["methodConfig"], read: grpc::read } },
     Reader { name: "Dapr", how: How::Document { words: &["dapr.io/"], read: dapr::read } },
     Reader { name: terraform::NAME, how: How::Text { mine: terraform::mine, read: terraform::read } },

@@ -33,8 +33,20 @@ const ENTRY: &[&str] = &["name", "to", "budget", "reserve", "rate"];
 const SERVICE: &[&str] =
     &["name", "answers_to", "role", "order", "reserve", "p99", "limit", "retention", "writes", "reads", "calls"];
 const CALL: &[&str] = &[
-    "to", "timeout", "attempt", "attempts", "backoff", "connect", "idle", "methods", "path", "effects", "propagates", "p99",
-    "streaming", "spares_unsafe",
+    "to",
+    "timeout",
+    "attempt",
+    "attempts",
+    "backoff",
+    "connect",
+    "idle",
+    "methods",
+    "path",
+    "effects",
+    "propagates",
+    "p99",
+    "streaming",
+    "spares_unsafe",
 ];
 /// Keys of a call that are settings, and what they are in the catalogue.
 const LIMITS: &[(&str, &str)] = &[
@@ -65,7 +77,11 @@ fn one_entry(source: &Source, entry: &Node, inventory: &mut Inventory) {
     let to = entry.text_at(&["to"]).and_then(Name::of);
     let budget = entry.find("budget").and_then(|node| time(source, node, inventory));
     let (Some(to), Some(budget)) = (to, budget) else {
-        inventory.leave_out(Why::NotUnderstood, source.of(entry), "an entry says `to` (a name) and `budget` (a time, such as 800ms)");
+        inventory.leave_out(
+            Why::NotUnderstood,
+            source.of(entry),
+            "an entry says `to` (a name) and `budget` (a time, such as 800ms)",
+        );
         return;
     };
     let reserve = entry.find("reserve").and_then(|node| time(source, node, inventory)).unwrap_or_default();
@@ -122,7 +138,14 @@ fn one_call(source: &Source, call: &Node, from: ComponentId, inventory: &mut Inv
         return;
     };
     let mut edge = Edge::new(from, To::Name(to), "in code", source.of(call));
-    edge.methods = call.find("methods").map(Node::items).unwrap_or_default().iter().filter_map(Node::text).map(str::to_owned).collect();
+    edge.methods = call
+        .find("methods")
+        .map(Node::items)
+        .unwrap_or_default()
+        .iter()
+        .filter_map(Node::text)
+        .map(str::to_owned)
+        .collect();
     edge.path = call.text_at(&["path"]).map(str::to_owned);
     edge.streaming = call.text_at(&["streaming"]) == Some("true");
     edge.spares_unsafe = call.text_at(&["spares_unsafe"]).map(|word| word == "true");
@@ -161,7 +184,14 @@ fn latency(source: &Source, node: &Node, on: On, inventory: &mut Inventory) {
     }
 }
 
-fn header_units(source: &Source, service: &Node, key: &str, writes: bool, component: ComponentId, inventory: &mut Inventory) {
+fn header_units(
+    source: &Source,
+    service: &Node,
+    key: &str,
+    writes: bool,
+    component: ComponentId,
+    inventory: &mut Inventory,
+) {
     for (header, unit) in service.find(key).map(Node::entries).unwrap_or_default() {
         let known = match unit.text() {
             Some("ms") => Some(Unit::Millis),
@@ -175,7 +205,9 @@ fn header_units(source: &Source, service: &Node, key: &str, writes: bool, compon
                 let header = header.text.to_ascii_lowercase();
                 inventory.header_units.push(HeaderUnit { component, header, writes, unit, place });
             }
-            None => inventory.leave_out(Why::NotUnderstood, source.of(unit), "the unit of a header is `s`, `ms` or `us`"),
+            None => {
+                inventory.leave_out(Why::NotUnderstood, source.of(unit), "the unit of a header is `s`, `ms` or `us`")
+            }
         }
     }
 }
@@ -199,7 +231,13 @@ fn rate(source: &Source, node: &Node, inventory: &mut Inventory) -> Option<PerSe
     rate
 }
 
-fn one_of<T>(source: &Source, node: &Node, key: &str, inventory: &mut Inventory, known: fn(&str) -> Option<T>) -> Option<T> {
+fn one_of<T>(
+    source: &Source,
+    node: &Node,
+    key: &str,
+    inventory: &mut Inventory,
+    known: fn(&str) -> Option<T>,
+) -> Option<T> {
     let value = node.find(key)?;
     let found = value.text().and_then(known);
     if found.is_none() {
@@ -217,7 +255,8 @@ fn only(source: &Source, node: &Node, known: &[&str], inventory: &mut Inventory)
         }
         let near = known.iter().copied().min_by_key(|one| strsim::damerau_levenshtein(one, text));
         let near = near.filter(|one| strsim::damerau_levenshtein(one, text) <= 2);
-        let hint = near.map_or_else(|| format!("known are {}", known.join(", ")), |near| format!("did you mean `{near}`?"));
+        let hint =
+            near.map_or_else(|| format!("known are {}", known.join(", ")), |near| format!("did you mean `{near}`?"));
         inventory.leave_out(Why::NotUnderstood, source.of_key(key), format!("there is no key `{text}` here; {hint}"));
     }
 }

@@ -24,6 +24,8 @@ spec:
         outbound: {retry: forever, timeout: nobody}
 ";
     let want = "
+    Between Dapr sidecar [Dapr] answers to
+    call Dapr sidecar -> orders (service invocation), repeats unsafe
     calls to orders: dapr.timeout = 2s at resiliency.yaml:6:23
     calls to orders: dapr.retry.max_retries = 3 at resiliency.yaml:9:64
     calls to orders: dapr.breaker.timeout = 30s at resiliency.yaml:11:41

@@ -4,28 +4,28 @@
 #![allow(clippy::expect_used, reason = "a test without its files says so")]
 
 mod aws;
+mod caddy;
+mod compose;
 mod dapr;
 mod envoy;
 mod gateway_api;
-mod grpc;
-mod istio;
-mod linkerd;
-mod oneclock;
-mod serverless;
-mod spring;
-mod terraform;
-mod compose;
-mod kubernetes;
-mod servers;
-mod stores;
-mod caddy;
 mod gateways;
+mod grpc;
 mod haproxy;
 mod ingress;
+mod istio;
 mod kong;
+mod kubernetes;
+mod linkerd;
 mod nginx;
-mod traefik;
+mod oneclock;
+mod serverless;
+mod servers;
+mod spring;
+mod stores;
+mod terraform;
 mod told;
 mod topology;
+mod traefik;
 #[path = "../support/written.rs"]
 mod written;

@@ -27,11 +27,18 @@ pub(crate) fn lines(files: &[(&str, &str)]) -> Vec<String> {
 /// Components with their names, calls, settings, and what was left out; a line each.
 fn told(inventory: &Inventory) -> String {
     let mut lines = Vec::new();
-    let name = |id| inventory.components.iter().enumerate().find(|(at, _)| format!("ComponentId({at})") == format!("{id:?}"));
+    let name =
+        |id| inventory.components.iter().enumerate().find(|(at, _)| format!("ComponentId({at})") == format!("{id:?}"));
     let name = |id| name(id).map_or(String::new(), |(_, component)| component.name.clone());
     for component in &inventory.components {
         let names: Vec<String> = component.names.iter().map(ToString::to_string).collect();
-        lines.push(format!("{:?} {} [{}] answers to {}", component.role, component.name, component.product, names.join(", ")));
+        lines.push(format!(
+            "{:?} {} [{}] answers to {}",
+            component.role,
+            component.name,
+            component.product,
+            names.join(", ")
+        ));
     }
     let label = |edge: &oneclock_audit::inventory::Edge| {
         let to = match &edge.to {
@@ -42,7 +49,8 @@ fn told(inventory: &Inventory) -> String {
     };
     for edge in &inventory.edges {
         let methods = if edge.methods.is_empty() { String::new() } else { format!(" {}", edge.methods.join(",")) };
-        let spares = edge.spares_unsafe.map_or("", |spares| if spares { ", spares unsafe" } else { ", repeats unsafe" });
+        let spares =
+            edge.spares_unsafe.map_or("", |spares| if spares { ", spares unsafe" } else { ", repeats unsafe" });
         let streaming = if edge.streaming { ", streaming" } else { "" };
         lines.push(format!("call {}{methods}{spares}{streaming}", label(edge)));
     }

@@ -34,3 +34,16 @@ fn a_draft_is_read_and_adds_nothing() {
     assert!(after.inventory.files.iter().any(|file| &*file.path == "oneclock.topology.yaml"));
     assert_eq!(found(&after), found(&before));
 }
+
+/// Which one is meant, nobody knows: a service more of that name would stand for none of them.
+#[test]
+fn what_has_the_name_of_others_is_not_listed() {
+    let shop = "spring:\n  application:\n    name: shop\n";
+    let files: Vec<(String, &str)> = (1..=5).map(|number| (format!("v{number}/application.yaml"), shop)).collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+    let folder = folder(&files);
+    let drafted = draft(&audited(folder.path()).graph());
+    assert_eq!(drafted.services, 0, "{}", drafted.text);
+    let line = drafted.text.lines().find(|line| line.starts_with("# shop: several")).expect("it is told");
+    assert!(line.contains("v1/application.yaml") && line.ends_with(" and 2 more"), "{line}");
+}

@@ -5,9 +5,11 @@ use crate::judged::says_of;
 #[test]
 fn silence_is_not_a_total() {
     let call = |more: &str| format!("- name: a\n  calls: [{{to: b{more}}}]\n");
-    says_of("idle-is-no-total", &call(", idle: 60s"), &[
-        "note at oneclock.topology.yaml:3: a → b: idle 1m bounds silence, not the whole",
-    ]);
+    says_of(
+        "idle-is-no-total",
+        &call(", idle: 60s"),
+        &["note at oneclock.topology.yaml:3: a → b: idle 1m bounds silence, not the whole"],
+    );
     says_of("idle-is-no-total", &call(", idle: 60s, timeout: 5s"), &[]);
     says_of("idle-is-no-total", &call(""), &[]);
 }
@@ -42,6 +44,10 @@ fn the_same_number_on_every_layer() {
 - name: c
   calls: [{to: d, timeout: LAST}]
 ";
-    says_of("flat-timeouts", &text.replace("LAST", "30s"), &["note at oneclock.topology.yaml:3: 3 layers in a row have 30s"]);
+    says_of(
+        "flat-timeouts",
+        &text.replace("LAST", "30s"),
+        &["note at oneclock.topology.yaml:3: 3 layers in a row have 30s"],
+    );
     says_of("flat-timeouts", &text.replace("LAST", "3s"), &[]);
 }

@@ -38,7 +38,9 @@ fn calls_one_after_the_other_add_up() {
 
 #[test]
 fn one_call_alone_may_be_too_much_and_tries_count() {
-    let text = SHOP.replace("to: prices, timeout: 300ms", "to: prices, attempt: 300ms, attempts: 3").replace("serial", "parallel");
+    let text = SHOP
+        .replace("to: prices, timeout: 300ms", "to: prices, attempt: 300ms, attempts: 3")
+        .replace("serial", "parallel");
     let want = "error at oneclock.topology.yaml:9: page has 750ms of the budget of the shop (800ms), and its call to prices may \
                 take 900ms: 200ms too much";
     says_of(&text, &[want]);

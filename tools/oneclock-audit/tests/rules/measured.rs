@@ -5,21 +5,27 @@ use crate::judged::{says, says_of};
 #[test]
 fn below_twice_the_p99_healthy_calls_are_cut() {
     let call = |timeout: &str| format!("- name: a\n  calls: [{{to: b, timeout: {timeout}, p99: 200ms}}]\n");
-    says_of("timeout-and-p99", &call("300ms"), &[
-        "warning at oneclock.topology.yaml:3: a → b: the limit of 300ms is 1.5 times the P99 of 200ms",
-    ]);
+    says_of(
+        "timeout-and-p99",
+        &call("300ms"),
+        &["warning at oneclock.topology.yaml:3: a → b: the limit of 300ms is 1.5 times the P99 of 200ms"],
+    );
     says_of("timeout-and-p99", &call("800ms"), &[]);
-    says_of("timeout-and-p99", &call("10s"), &[
-        "note at oneclock.topology.yaml:3: a → b: the limit of 10s is 50.0 times the P99 of 200ms",
-    ]);
+    says_of(
+        "timeout-and-p99",
+        &call("10s"),
+        &["note at oneclock.topology.yaml:3: a → b: the limit of 10s is 50.0 times the P99 of 200ms"],
+    );
 }
 
 #[test]
 fn the_p99_of_a_service_counts_for_whoever_calls_it() {
     let text = "- name: a\n  calls: [{to: b, timeout: 300ms}]\n- name: b\n  p99: 200ms\n";
-    says_of("timeout-and-p99", text, &[
-        "warning at oneclock.topology.yaml:3: a → b: the limit of 300ms is 1.5 times the P99 of 200ms",
-    ]);
+    says_of(
+        "timeout-and-p99",
+        text,
+        &["warning at oneclock.topology.yaml:3: a → b: the limit of 300ms is 1.5 times the P99 of 200ms"],
+    );
 }
 
 #[test]
@@ -30,8 +36,10 @@ fn a_route_of_minutes_should_be_a_job() {
              rules:\n  - timeouts: {{request: {limit}}}\n    backendRefs: [{{name: reports}}]\n"
         )
     };
-    says("sync-too-long", &[("route.yaml", &route("2m"))], &[
-        "note at route.yaml:7: gateway edge → reports may keep somebody waiting for 2m",
-    ]);
+    says(
+        "sync-too-long",
+        &[("route.yaml", &route("2m"))],
+        &["note at route.yaml:7: gateway edge → reports may keep somebody waiting for 2m"],
+    );
     says("sync-too-long", &[("route.yaml", &route("30s"))], &[]);
 }

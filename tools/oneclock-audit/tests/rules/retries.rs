@@ -8,18 +8,22 @@ fn call(more: &str) -> String {
 
 #[test]
 fn what_happens_once_is_not_repeated() {
-    says_of("unsafe-retry", &call("attempts: 3, effects: once"), &[
-        "error at oneclock.topology.yaml:3: shop → bank is tried up to 3 times, and what it does would happen twice",
-    ]);
+    says_of(
+        "unsafe-retry",
+        &call("attempts: 3, effects: once"),
+        &["error at oneclock.topology.yaml:3: shop → bank is tried up to 3 times, and what it does would happen twice"],
+    );
     says_of("unsafe-retry", &call("attempts: 3, effects: keyed"), &[]);
     says_of("unsafe-retry", &call("attempts: 1, effects: once"), &[]);
 }
 
 #[test]
 fn methods_decide_where_nothing_says_what_repeating_does() {
-    says_of("unsafe-retry", &call("attempts: 3, methods: [GET, POST]"), &[
-        "warning at oneclock.topology.yaml:3: shop → bank is tried up to 3 times, and it is for GET, POST",
-    ]);
+    says_of(
+        "unsafe-retry",
+        &call("attempts: 3, methods: [GET, POST]"),
+        &["warning at oneclock.topology.yaml:3: shop → bank is tried up to 3 times, and it is for GET, POST"],
+    );
     says_of("unsafe-retry", &call("attempts: 3, methods: [GET, PUT]"), &[]);
     says_of("unsafe-retry", &call("attempts: 3, methods: [POST], spares_unsafe: true"), &[]);
     says_of("unsafe-retry", &call("attempts: 3"), &[]);
@@ -35,7 +39,11 @@ fn retries_of_three_layers_multiply() {
 - name: c
   calls: [{to: d, timeout: 400ms, attempts: 4}]
 ";
-    says_of("retry-amplification", text, &["warning at oneclock.topology.yaml:7: one request of a can become 64 requests to d"]);
+    says_of(
+        "retry-amplification",
+        text,
+        &["warning at oneclock.topology.yaml:7: one request of a can become 64 requests to d"],
+    );
 }
 
 #[test]
@@ -57,5 +65,9 @@ fn a_few_are_worth_a_note() {
 - name: b
   calls: [{to: c, timeout: 2s, attempts: 2}]
 ";
-    says_of("retry-amplification", text, &["note at oneclock.topology.yaml:5: one request of a can become 4 requests to c"]);
+    says_of(
+        "retry-amplification",
+        text,
+        &["note at oneclock.topology.yaml:5: one request of a can become 4 requests to c"],
+    );
 }

@@ -81,7 +81,7 @@ impl<'a> Template<'a> {
     /// `AWS::ApiGateway::Method`.
     pub(super) fn method(&self, resource: &Node, inventory: &mut Inventory) {
         let Some(integration) = resource.at(&["Properties", "Integration"]) else { return };
-        if integration.text_at(&["Type"]) == Some("MOCK") {
+        if integration.text_at(&["Type"]) == Some("MOCK") || is_event(integration) {
             return;
         }
         let from = resource.at(&["Properties", "RestApiId"]).and_then(|api| self.component(api));
@@ -239,4 +239,13 @@ impl<'a> Template<'a> {
 fn attribute<'b>(attributes: Option<&'b Node>, key: &str) -> Option<&'b Node> {
     let items = attributes.map(Node::items).unwrap_or_default();
     items.iter().find(|item| item.text_at(&["Key"]) == Some(key)).and_then(|item| item.find("Value"))
+}
+
+/// Whether a function is only told to begin: nobody waits for it.
+fn is_event(integration: &Node) -> bool {
+    let parameters = integration.find("RequestParameters").map(Node::entries).unwrap_or_default();
+    let said = |text: &str| text.trim_matches('\'').eq_ignore_ascii_case("Event");
+    parameters.iter().any(|(key, value)| {
+        key.text.to_ascii_lowercase().ends_with(".x-amz-invocation-type") && value.text().is_some_and(said)
+    })
 }

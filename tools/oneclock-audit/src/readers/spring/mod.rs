@@ -47,6 +47,7 @@ struct App<'a> {
     asked: RefCell<HashMap<String, bool>>,
     /// Whether code sets what limits a call under a breaker; asked once, for it takes all files of the application.
     limited_in_code: OnceCell<bool>,
+    has_druid: OnceCell<bool>,
 }
 
 pub(super) fn mine(source: &Source) -> bool {
@@ -133,6 +134,7 @@ pub(super) fn read(source: &Source, repository: &Repository, inventory: &mut Inv
         start,
         asked,
         limited_in_code: OnceCell::new(),
+        has_druid: OnceCell::new(),
     };
     for document in &app.documents {
         server::read(&app, document, inventory);
@@ -265,6 +267,13 @@ impl App<'_> {
                 self.repository.mentions(&format!("{module}src/main"), &["java", "kt", "groovy"], WORDS)
             })
         })
+    }
+
+    /// Whether somebody in the repository uses Druid, the pool: some of its versions set limits of the driver by
+    /// themselves.
+    fn has_druid(&self) -> bool {
+        const FILES: &[&str] = &["yml", "yaml", "properties", "xml", "gradle", "kts"];
+        *self.has_druid.get_or_init(|| self.repository.mentions("", FILES, &["druid"]))
     }
 
     /// All calls that a kind of client makes, of which no file says where they go. They are not all calls of the

@@ -123,6 +123,9 @@ fn database(
         match (written, datasource.written(&pool)) {
             (Some(text), _) => inventory.say(on.clone(), id, &text, place.clone()),
             (None, Some((text, place))) => inventory.say(on.clone(), id, text, place),
+            (None, None) if *told && app.has_druid() => {
+                inventory.unknown(on.clone(), id, "Druid, the pool, may set it by itself", place.clone());
+            }
             // The URL is all that a driver has, but for what the pool hands it.
             (None, None) if *told && !app.elsewhere(&[&format!("spring.datasource.{pool}")]) => {
                 inventory.unsaid(on.clone(), id, place.clone());
