@@ -38,7 +38,8 @@ usage: cargo xtask COMMAND
   interop [PART...] [-- ARG...]       with peers that nobody here wrote: gRPC, Connect, a browser, Envoy, the sidecar
   peers behaviour [ARG...]            what the sidecar does with time, beside Envoy, HAProxy, nginx; writes docs/peers.md
   picture                             the README's picture and table of the demo, from its real output
-  corpus DIR                      every file of traces in copies of public repositories through `explain`; sums must hold
+  corpus DIR [--speed]                copies of public repositories: every trace explained, every folder of DIR audited;
+                                      --speed: files per second of `audit`, beside yamllint
   scenarios [NAME...]                 the demo's scenarios under a real Prometheus: figures, and which alerts fire
   soak [--requests N] [--seed S]      many requests with random cancellations; nothing may be left over
   soak proxy [ARG...]                 the same through the sidecar, with resets and reloads, for ten minutes
@@ -76,7 +77,7 @@ fn main() -> ExitCode {
         "bench" => bench(&root, rest),
         "peers" => peers::peers(&root, rest),
         "picture" => nothing(command, rest).and_then(|()| picture::draw(&root)),
-        "corpus" => folder(rest).and_then(|folder| corpus::explain_all(&root, folder)),
+        "corpus" => corpus::corpus(&root, rest),
         "scenarios" => scenarios::scenarios(&root, rest),
         "soak" => soak(&root, rest),
         other => Err(format!("no command `{other}`; `cargo xtask help` lists them")),
@@ -120,13 +121,6 @@ fn nothing(command: &str, arguments: &[String]) -> Result<(), String> {
     match arguments {
         [] => Ok(()),
         [first, ..] => Err(format!("{command}: takes no arguments, found `{first}`")),
-    }
-}
-
-fn folder(arguments: &[String]) -> Result<&Path, String> {
-    match arguments {
-        [folder] if !folder.starts_with('-') => Ok(Path::new(folder)),
-        _ => Err("corpus: takes one folder, which holds copies of repositories with traces in them".to_owned()),
     }
 }
 

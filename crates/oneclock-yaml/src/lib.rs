@@ -23,6 +23,9 @@ pub use error::{Error, Wrong};
 /// Deeper than what people write, and far from what would exhaust the stack.
 pub const DEEPEST: usize = 64;
 
+/// As many as all nodes of a file: what they hold together is bounded, not how they are divided.
+const MOST_DOCUMENTS: usize = 250_000;
+
 /// Where something stands, counted from one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
@@ -74,7 +77,12 @@ pub fn documents(text: &str, deepest: usize) -> Result<Vec<Node>, Error> {
         strict_booleans: true,
         reject_non_finite_typeless_float: false, // a text like any other
         // Fragments are repeated as often as somebody likes; what they come to is bounded by the number of nodes.
-        budget: serde_saphyr::budget! { max_depth: deepest, enforce_alias_anchor_ratio: false },
+        // So are documents, each of which is a node at least: what a chart becomes has thousands.
+        budget: serde_saphyr::budget! {
+            max_depth: deepest,
+            max_documents: MOST_DOCUMENTS,
+            enforce_alias_anchor_ratio: false,
+        },
     };
     serde_saphyr::from_multiple_with_options(text, options).map_err(|error| Error::of(&error))
 }

@@ -63,6 +63,17 @@ fn several_documents_and_carriage_returns() {
 }
 
 #[test]
+fn what_a_chart_becomes_has_many_documents() {
+    let all = documents(&"---\nkind: Service\n".repeat(5_000), DEEPEST).unwrap_or_default();
+    assert_eq!(all.len(), 5_000);
+}
+
+#[test]
+fn documents_without_end_are_refused() {
+    refused(&"--- a\n".repeat(300_000));
+}
+
+#[test]
 fn aliases_that_explode_are_refused() {
     let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..12 {

@@ -59,6 +59,9 @@ pub enum Zero {
     Refused,
 }
 
+/// Whatever is longer counts as a hundred years: nobody waits until then, and sums of such times stay times.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// A value that is no amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not understood as {wanted}")]
@@ -106,7 +109,7 @@ pub fn amount(text: &str, unit: Unit, zero: Zero) -> Result<Amount, NotUnderstoo
         return Ok(Amount::Never);
     }
     let wanted = "a time";
-    let time = duration(text, unit).ok_or_else(|| NotUnderstood { text: shortened(text), wanted })?;
+    let time = duration(text, unit).ok_or_else(|| NotUnderstood { text: shortened(text), wanted })?.min(LONGEST);
     if !time.is_zero() {
         return Ok(Amount::After(time));
     }
@@ -116,6 +119,15 @@ pub fn amount(text: &str, unit: Unit, zero: Zero) -> Result<Amount, NotUnderstoo
         Zero::Default => Ok(Amount::Unknown("0, for which the product takes its default".to_owned())),
         Zero::Refused => Err(NotUnderstood { text: shortened(text), wanted: "a time above zero" }),
     }
+}
+
+/// Whether something stands beside the number; of what only a running system fills in nobody knows.
+pub(crate) fn has_unit(text: &str) -> bool {
+    let text = match filled(unquoted(text.trim())) {
+        Filled::No(text) | Filled::Default(text) => unquoted(text.trim()),
+        Filled::Open(_) => return false,
+    };
+    text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().any(char::is_alphabetic)
 }
 
 fn times(text: &str) -> Result<Amount, NotUnderstood> {
@@ -267,13 +279,15 @@ pub fn shown(time: Duration) -> String {
     if time.is_zero() {
         return "0s".to_owned();
     }
-    if time.subsec_nanos() == 0 && seconds >= 60 {
-        let parts = [(seconds / 3_600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
-        return parts
-            .iter()
-            .filter(|(number, _)| *number > 0)
-            .map(|(number, word)| format!("{number}{word}"))
-            .collect();
+    if seconds >= 60 {
+        let parts = [(seconds / 3_600, "h"), (seconds / 60 % 60, "m")].into_iter().filter(|(number, _)| *number > 0);
+        let mut text: String = parts.map(|(number, word)| format!("{number}{word}")).collect();
+        let millis = time.subsec_millis();
+        if !seconds.is_multiple_of(60) || millis > 0 {
+            let rest = format!("{}.{millis:03}", seconds % 60);
+            text.push_str(&format!("{}s", rest.trim_end_matches('0').trim_end_matches('.')));
+        }
+        return text;
     }
     let (number, word) = match seconds {
         0 if time.as_millis() == 0 => (time.as_secs_f64() * 1e6, "us"),
@@ -338,6 +352,11 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_lives_to_see_is_a_hundred_years() {
+        reads("18000000000000000000s", Unit::Refused, 100 * 365 * 86_400_000);
+    }
+
+    #[test]
     fn counts() {
         assert_eq!(amount("3", Unit::Times, Zero::Literal), Ok(Amount::Times(3)));
         assert_eq!(amount("-1", Unit::Times, Zero::Literal), Ok(Amount::Never));
@@ -346,7 +365,15 @@ mod tests {
 
     #[test]
     fn shown_as_people_write_it() {
-        let cases = [(90_000, "1m30s"), (1_500, "1.5s"), (250, "250ms"), (3_600_000, "1h"), (15_000, "15s"), (0, "0s")];
+        let cases = [
+            (90_000, "1m30s"),
+            (1_500, "1.5s"),
+            (250, "250ms"),
+            (3_600_000, "1h"),
+            (15_000, "15s"),
+            (0, "0s"),
+            (119_500, "1m59.5s"),
+        ];
         for (millis, want) in cases {
             assert_eq!(shown(Duration::from_millis(millis)), want);
         }

@@ -6,11 +6,15 @@ use std::sync::Arc;
 use crate::baseline::{Baseline, Entry};
 use crate::graph::Graph;
 use crate::ignores::{self, Ignored};
-use crate::inventory::Inventory;
+use crate::inventory::{Inventory, Why};
 use crate::rules::{Finding, Rule, Severity};
-use crate::source::{Place, Source};
+use crate::source::Source;
 use crate::walk::{Repository, Step, walk};
 use crate::{estimate, fingerprint, rules};
+
+/// Said where not every way through the calls is judged.
+const TOO_MANY_WAYS: &str = "there are more ways through the calls than are followed: not every layer outside of this call, \
+                             and of others, was compared with those inside of it";
 
 /// What an audit comes to.
 #[derive(Debug, Default)]
@@ -23,6 +27,8 @@ pub struct Audited {
     pub ignored: Vec<Ignored>,
     /// What a baseline has, and is not found any more.
     pub stale: Vec<Entry>,
+    /// Whether a baseline said what is known.
+    pub compared: bool,
     /// The texts of the files that findings are about.
     texts: HashMap<Arc<str>, Arc<str>>,
 }
@@ -36,6 +42,10 @@ pub struct Found {
     pub fingerprint: String,
     /// Whether the baseline has it: then it fails nobody.
     pub known: bool,
+    /// All places that it is told of together, as a baseline keeps them; at least its own.
+    pub(crate) parts: Vec<Entry>,
+    /// The calls of each of them, where they are known.
+    pub(crate) hops: Vec<Vec<usize>>,
 }
 
 /// Reads a repository and judges it. `step` is told how far it is.
@@ -54,10 +64,18 @@ pub struct Found {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn audit(repository: &Repository, step: impl FnMut(Step)) -> Audited {
-    let inventory = walk(repository, step);
+    let mut inventory = walk(repository, step);
     let graph = Graph::of(&inventory);
-    let mut findings = rules::judge(&graph);
+    let mut findings = rules::places(&graph);
     estimate::told::amend(&graph, &mut findings);
+    let cut = graph.ways().cut.map(|hop| hop.call.place.clone());
+    let crowded: Vec<_> = graph.crowded().collect();
+    for (place, says) in crowded {
+        inventory.leave_out(Why::NotFollowed, place, says);
+    }
+    if let Some(place) = cut {
+        inventory.leave_out(Why::NotFollowed, place, TOO_MANY_WAYS);
+    }
     let paths: Vec<Arc<str>> = inventory.files.iter().map(|file| Arc::clone(&file.path)).collect();
     judged(inventory, findings, paths, |path| repository.open(path).ok())
 }
@@ -76,12 +94,9 @@ fn judged(
         }
     }
     let ignored = ignores::apply(written, &mut findings);
-    findings.sort_by(|a, b| {
-        let order = |one: &Finding| (one.severity, one.place.clone(), one.rule, one.says.clone());
-        order(a).cmp(&order(b))
-    });
+    rules::sort(&mut findings);
     let mut texts = HashMap::new();
-    for place in findings.iter().flat_map(places) {
+    for place in findings.iter().flat_map(Finding::places) {
         if !texts.contains_key(&place.file)
             && let Some(source) = open(&place.file)
         {
@@ -89,13 +104,15 @@ fn judged(
         }
     }
     let fingerprints = fingerprint::of(&findings, &texts);
-    let findings = findings.into_iter().zip(fingerprints);
-    let findings = findings.map(|(finding, fingerprint)| Found { finding, fingerprint, known: false }).collect();
-    Audited { inventory, findings, ignored, stale: Vec::new(), texts }
-}
-
-fn places(finding: &Finding) -> impl Iterator<Item = &Place> {
-    std::iter::once(&finding.place).chain(finding.related.iter().map(|related| &related.place))
+    let entries = findings.iter().zip(&fingerprints).map(|(finding, fingerprint)| Entry::of(finding, fingerprint));
+    let entries: Vec<Entry> = entries.collect();
+    let found = rules::grouped(findings, entries).into_iter().filter_map(|all| {
+        let (all, parts): (Vec<Finding>, Vec<Entry>) = all.into_iter().unzip();
+        let fingerprint = parts.first()?.fingerprint.clone();
+        let hops = all.iter().map(|finding| finding.hops.clone()).collect();
+        Some(Found { finding: all.into_iter().next()?, fingerprint, known: false, parts, hops })
+    });
+    Audited { inventory, findings: found.collect(), ignored, stale: Vec::new(), compared: false, texts }
 }
 
 /// All rules that a report may name: those that look at the graph, and those about ignores.
@@ -115,6 +132,7 @@ impl Audited {
     /// Marks what a baseline has, and keeps what it has for nothing.
     pub fn compare(&mut self, baseline: &Baseline) {
         self.stale = baseline.mark(&mut self.findings);
+        self.compared = true;
     }
 
     /// The findings that the baseline does not have.
@@ -133,6 +151,12 @@ impl Audited {
     pub fn fails(&self, from: Severity) -> bool {
         // Declared from the loudest on.
         self.new_findings().any(|found| found.finding.severity <= from)
+    }
+
+    /// How many files, or places in files, of known formats could not be read or not be understood.
+    #[must_use]
+    pub fn unread(&self) -> usize {
+        self.inventory.left_out.iter().filter(|left| left.why != Why::NotRead).count()
     }
 
     /// The text of a file that a finding is about.

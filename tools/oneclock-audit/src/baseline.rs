@@ -1,7 +1,8 @@
 //! What was there when somebody began: findings that are known, and fail nobody until they are mended.
 //!
-//! A file of JSON, one entry a finding, known again by its rule, its path and its fingerprint, so that lines may move. An
-//! entry whose finding is gone is stale, and is told: a baseline only ever shrinks.
+//! A file of JSON, one entry a place, known again by its rule, its path and its fingerprint, so that lines may move. A
+//! finding that is told of several places is known where all of them are: one that is mended makes nothing new, and one
+//! more does. An entry whose finding is gone is stale, and is told: a baseline only ever shrinks.
 
 use std::collections::HashSet;
 
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::audited::Found;
 use crate::ignores;
+use crate::rules::Finding;
 
 /// The only version that there is.
 const VERSION: u32 = 1;
@@ -59,8 +61,10 @@ impl Baseline {
     #[must_use]
     pub fn of(findings: &[Found]) -> Self {
         let about_ignores = |found: &&Found| ignores::RULES.iter().any(|rule| rule.id == found.finding.rule);
-        let mut findings: Vec<Entry> = findings.iter().filter(|found| !about_ignores(found)).map(Entry::of).collect();
+        let mut findings: Vec<Entry> =
+            findings.iter().filter(|found| !about_ignores(found)).flat_map(|found| &found.parts).cloned().collect();
         findings.sort();
+        findings.dedup();
         Self { version: VERSION, findings }
     }
 
@@ -98,7 +102,9 @@ impl Baseline {
     pub(crate) fn mark(&self, findings: &mut [Found]) -> Vec<Entry> {
         let mut left: HashSet<(&str, &str, &str)> = self.findings.iter().map(Entry::key).collect();
         for found in findings {
-            found.known = left.remove(&(&*found.finding.place.file, found.finding.rule, &*found.fingerprint));
+            // Each is taken out, whether or not the others are known.
+            let known = found.parts.iter().filter(|part| left.remove(&part.key())).count();
+            found.known = known > 0 && known == found.parts.len();
         }
         self.findings.iter().filter(|entry| left.contains(&entry.key())).cloned().collect()
     }
@@ -107,12 +113,11 @@ impl Baseline {
 // === Entry ===
 
 impl Entry {
-    fn of(found: &Found) -> Self {
-        let finding = &found.finding;
+    pub(crate) fn of(finding: &Finding, fingerprint: &str) -> Self {
         Self {
             path: finding.place.file.to_string(),
             rule: finding.rule.to_owned(),
-            fingerprint: found.fingerprint.clone(),
+            fingerprint: fingerprint.to_owned(),
             says: finding.says.clone(),
         }
     }

@@ -14,18 +14,21 @@ use crate::amount::{Amount, NotUnderstood, Unit, Zero, amount};
 pub enum Kind {
     /// Making a connection; with TLS where the product counts it in.
     Connect,
-    /// Receiving a request (its head, or all of it): bounds the peer, not the work.
+    /// Receiving a request (its head, or all of it), or sending it: bounds the peer, not the work.
     Header,
     /// From the request to the first byte, or to the head, of the answer.
     FirstByte,
-    /// Between two reads or writes: no bound on the whole, however often it is taken for one.
+    /// Between two reads or writes: no bound on the whole, however often it is taken for one. A caller's limit that counts
+    /// writing alone says nothing of how long an answer is waited for, and is [`Kind::Header`].
     Idle,
     /// One attempt, from its start to its end.
     Attempt,
     /// All attempts and the waits between them, or a call that is tried once.
     Total,
-    /// Waiting for a connection, a worker or a lock before the work begins.
+    /// Waiting for a connection or a worker before the work begins.
     PoolWait,
+    /// Waiting for a lock that somebody else holds.
+    LockWait,
     /// The server ends the work of one request.
     ServerKill,
     /// The database ends one statement.
@@ -34,12 +37,18 @@ pub enum Kind {
     Redelivery,
     /// How long a connection without work is kept.
     KeepAlive,
+    /// How long a connection is kept, busy or not.
+    Lifetime,
+    /// How long a transaction may be open without a statement.
+    IdleInTransaction,
     /// A question whether something lives; not a request of anybody.
     Probe,
     /// How long what is running may go on when its process is told to stop.
     Grace,
     /// The wait before another attempt.
     Backoff,
+    /// How long another attempt may begin: one that runs goes on.
+    Retrying,
     /// How often it is tried, the first time included or not (`first` in the catalogue).
     Attempts,
     /// How long an answer, a key or a message is remembered.
@@ -105,6 +114,9 @@ pub struct Known {
     pub side: Side,
     /// What a bare number means.
     pub unit: Unit,
+    /// Whether only a number is a value: the product refuses one with a unit.
+    #[serde(default)]
+    pub bare: bool,
     /// What zero means.
     #[serde(default)]
     pub zero: Zero,
@@ -114,6 +126,9 @@ pub struct Known {
     /// Counts only: whether only what could not connect is tried again, so that nobody ever works twice.
     #[serde(default)]
     pub connects_only: bool,
+    /// Silence only: whether it ends the call, whichever attempt runs, so that no attempt follows.
+    #[serde(default)]
+    pub all_attempts: bool,
     /// When the clock starts, in a few words.
     #[serde(default)]
     pub starts: String,
@@ -195,6 +210,9 @@ impl Known {
     /// # Errors
     /// What is no value of this setting.
     pub fn amount(&self, text: &str) -> Result<Amount, NotUnderstood> {
+        if self.bare && crate::amount::has_unit(text) {
+            return Err(NotUnderstood { text: crate::amount::shortened(text), wanted: "a number without a unit" });
+        }
         amount(text, self.unit, self.zero)
     }
 
@@ -225,6 +243,9 @@ mod tests {
                 let default = known.amount(text);
                 assert!(default.is_ok(), "{}: default {text:?}: {default:?}", known.id);
             }
+            let goes_on = known.fires.contains("that runs goes on");
+            let ends = matches!(known.kind, Kind::Total | Kind::Attempt);
+            assert!(!(ends && goes_on), "{}: what lets a try go on ends no wait", known.id);
             let (attempts, counted) = (known.kind == Kind::Attempts, known.unit == Unit::Times);
             let may_be_counted = attempts || known.kind == Kind::Breaker;
             assert!(counted || !attempts, "{}: attempts are counted", known.id);

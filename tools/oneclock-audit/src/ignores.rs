@@ -1,10 +1,10 @@
-//! What somebody chose to leave as it is: a comment `oneclock-audit: ignore[rule-id] why` on the line of a finding, or on
-//! a line of its own above.
+//! What somebody chose to leave as it is: a comment `oneclock-audit: ignore[rule-id] why` on the line of a finding, or of
+//! the other side that it shows, or on a line of its own above.
 //!
 //! It says why, or it counts for nothing. One that names no rule that there is, and one under which nothing is found any
 //! more, are findings themselves: nobody would notice them otherwise.
 
-use crate::rules::{Finding, Rule, Severity};
+use crate::rules::{Finding, Rule, Severity, first};
 use crate::source::{Place, Source};
 
 /// An ignore that cannot be read, names no rule, or gives no reason.
@@ -132,28 +132,42 @@ fn rules_and_reason(comment: &str) -> Result<(Vec<String>, String), String> {
 /// Takes out what is ignored, and adds what is wrong with ignores.
 pub(crate) fn apply(written: Vec<Written>, findings: &mut Vec<Finding>) -> Vec<Ignored> {
     let mut ignored = Vec::new();
+    let mut told = Vec::new();
     for Written { ignores, wrong } in written {
         for ignore in ignores {
             for rule in &ignore.rules {
-                let meant = |finding: &mut Finding| {
-                    finding.rule == rule && finding.place.file == ignore.place.file && finding.place.line == ignore.line
-                };
-                let before = ignored.len();
-                ignored.extend(findings.extract_if(.., meant).map(|finding| Ignored {
-                    finding,
-                    reason: ignore.reason.clone(),
-                    place: ignore.place.clone(),
-                }));
-                if ignored.len() == before {
-                    let says = format!("`{rule}` finds nothing on line {}, so nothing is ignored", ignore.line);
-                    let finding = Finding::new(&UNUSED, Severity::Warning, &ignore.place, says);
-                    findings.push(finding.help("delete the comment, or move it to the line that it is about"));
+                let here = |place: &Place| place.line == ignore.line && place.file == ignore.place.file;
+                let meant = |finding: &mut Finding| finding.rule == rule && finding.places().any(here);
+                let all: Vec<Finding> = findings.extract_if(.., meant).collect();
+                if all.is_empty() {
+                    told.push(unused(&ignore, rule, findings));
                 }
+                // One of which several ways lead to the same is one.
+                let (reason, place) = (&ignore.reason, &ignore.place);
+                ignored.extend(first(all).map(|finding| Ignored {
+                    finding,
+                    reason: reason.clone(),
+                    place: place.clone(),
+                }));
             }
         }
-        findings.extend(wrong);
+        told.extend(wrong);
     }
+    findings.extend(told);
     ignored
+}
+
+/// With the nearest line that it could be meant for.
+fn unused(ignore: &Ignore, rule: &str, findings: &[Finding]) -> Finding {
+    let says = format!("`{rule}` finds nothing on line {}, so nothing is ignored", ignore.line);
+    let of_rule = findings.iter().filter(|finding| finding.rule == rule);
+    let lines =
+        of_rule.flat_map(Finding::places).filter(|place| place.file == ignore.place.file).map(|place| place.line);
+    let help = match lines.min_by_key(|line| (line.abs_diff(ignore.line), *line)) {
+        Some(line) => format!("delete the comment, or move it to line {line}: there `{rule}` finds something"),
+        None => format!("delete the comment: `{rule}` finds nothing in this file, or it is ignored already"),
+    };
+    Finding::new(&UNUSED, Severity::Warning, &ignore.place, says).help(help)
 }
 
 #[cfg(test)]

@@ -258,6 +258,8 @@ pub enum Why {
     TooLarge,
     /// It could not be opened.
     Unreadable,
+    /// All is read, and there are too many ways through it to judge each.
+    NotFollowed,
 }
 
 /// A file that was read.
@@ -284,6 +286,9 @@ pub struct Inventory {
     pub entries: Vec<Entry>,
     /// What the numbers in headers mean.
     pub header_units: Vec<HeaderUnit>,
+    /// Which files of the repository are put into whom, by the path of the file or of a folder above it.
+    #[serde(skip)]
+    pub mounted: Vec<(ComponentId, String)>,
     /// What was read.
     pub files: Vec<FileRead>,
     /// What was not.

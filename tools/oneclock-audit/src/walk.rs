@@ -13,7 +13,7 @@ use oneclock_yaml::{DEEPEST, Node};
 
 use crate::inventory::{FileRead, Inventory, Why};
 use crate::readers::topology::FILE;
-use crate::readers::{How, KNOWN_BY_NAME, READERS, Reader};
+use crate::readers::{How, KNOWN_BY_NAME, READERS, Reader, Roots};
 use crate::source::{Place, Source};
 
 /// Larger files are not configuration.
@@ -27,6 +27,8 @@ pub struct Repository {
     within: Vec<PathBuf>,
     /// A topology file from elsewhere.
     topology: Option<PathBuf>,
+    /// What a walk has seen of files that include others.
+    roots: Roots,
 }
 
 /// What the walk says on its way, for a progress bar.
@@ -46,15 +48,17 @@ impl Repository {
     pub fn new(root: impl Into<PathBuf>) -> Self {
         let root = root.into();
         match root.parent() {
-            Some(above) if root.is_file() => Self { root: above.to_owned(), within: vec![root], topology: None },
-            _ => Self { root, within: Vec::new(), topology: None },
+            Some(above) if root.is_file() => {
+                Self { root: above.to_owned(), within: vec![root], topology: None, roots: Roots::default() }
+            }
+            _ => Self { root, within: Vec::new(), topology: None, roots: Roots::default() },
         }
     }
 
     /// Some folders and files below one folder, from which paths are shown; each is given with that folder before it.
     #[must_use]
     pub fn within(root: impl Into<PathBuf>, paths: impl IntoIterator<Item = PathBuf>) -> Self {
-        Self { root: root.into(), within: paths.into_iter().collect(), topology: None }
+        Self { root: root.into(), within: paths.into_iter().collect(), topology: None, roots: Roots::default() }
     }
 
     /// Lays a topology file from elsewhere beside what is audited: it is read, and shown, as if it lay there as
@@ -76,6 +80,11 @@ impl Repository {
         &self.root
     }
 
+    /// What is known of files that include others.
+    pub(crate) const fn roots(&self) -> &Roots {
+        &self.roots
+    }
+
     /// A file by its path from the root; for what a file includes. Nothing outside of the root is opened.
     ///
     /// # Errors
@@ -84,25 +93,40 @@ impl Repository {
         if let Some(file) = self.laid(path) {
             return Ok(Source::new(path, text(file)?));
         }
-        let relative = Path::new(path);
-        let inside = relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        if !inside {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "outside of what is audited"));
-        }
-        let whole = self.root.join(relative);
-        if fs::symlink_metadata(&whole)?.file_type().is_symlink() {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "links are not followed"));
+        let (whole, kind) = self.inside(path)?;
+        if !kind.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no file"));
         }
         Ok(Source::new(path, text(&whole)?))
+    }
+
+    /// Where a path from the root leads, and to what. A link on any part of the way may lead outside: none is followed.
+    fn inside(&self, path: &str) -> io::Result<(PathBuf, fs::FileType)> {
+        let denied = |why| io::Error::new(io::ErrorKind::PermissionDenied, why);
+        let mut whole = self.root.clone();
+        let mut kind = None;
+        for part in Path::new(path).components() {
+            match part {
+                Component::Normal(part) => whole.push(part),
+                Component::CurDir => continue,
+                _ => return Err(denied("outside of what is audited")),
+            }
+            let here = fs::symlink_metadata(&whole)?.file_type();
+            if here.is_symlink() {
+                return Err(denied("links are not followed"));
+            }
+            kind = Some(here);
+        }
+        // The root itself is what somebody asked for, link or not.
+        let kind = kind.map_or_else(|| fs::metadata(&whole).map(|about| about.file_type()), Ok)?;
+        Ok((whole, kind))
     }
 
     /// The files of a folder, by its path from the root, in order; for `include conf.d/*.conf`.
     #[must_use]
     pub fn folder(&self, path: &str) -> Vec<String> {
-        let inside = Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        let Some(entries) = inside.then(|| fs::read_dir(self.root.join(path)).ok()).flatten() else {
-            return Vec::new();
-        };
+        let folder = self.inside(path).ok().filter(|(_, kind)| kind.is_dir());
+        let Some(entries) = folder.and_then(|(folder, _)| fs::read_dir(folder).ok()) else { return Vec::new() };
         let mut names: Vec<String> = entries
             .filter_map(Result::ok)
             .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
@@ -115,44 +139,59 @@ impl Repository {
 
     /// Whether one of the words occurs in a file below a folder, by its path from the root, whose name ends in one of
     /// these: what a reader asks before it takes a default for granted that code may change. Looks at no more than so
-    /// many files, and follows no links.
+    /// many of those files, always the same ones, and follows no links.
     #[must_use]
     pub fn mentions(&self, path: &str, extensions: &[&str], words: &[&str]) -> bool {
         const MOST: usize = 4_000;
-        if !Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-            return false;
-        }
-        let walk = WalkBuilder::new(self.root.join(path)).follow_links(false).standard_filters(false).build();
-        let mut files =
-            walk.filter_map(Result::ok).take(MOST).filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
-        files.any(|entry| {
-            let wanted =
-                entry.path().extension().and_then(|own| own.to_str()).is_some_and(|own| extensions.contains(&own));
-            wanted && text(entry.path()).is_ok_and(|text| words.iter().any(|word| text.contains(word)))
-        })
+        const MOST_ENTRIES: usize = 50 * MOST;
+        let Ok((folder, _)) = self.inside(path) else { return false };
+        let walk = walk_of(&folder)
+            .filter_entry(|entry| !entry.file_name().to_str().is_some_and(|name| NOBODYS.contains(&name)))
+            .sort_by_file_name(Ord::cmp)
+            .build();
+        let is_wanted = |entry: &ignore::DirEntry| {
+            entry.file_type().is_some_and(|kind| kind.is_file())
+                && entry.path().extension().and_then(|own| own.to_str()).is_some_and(|own| extensions.contains(&own))
+        };
+        let mut files = walk.filter_map(Result::ok).take(MOST_ENTRIES).filter(is_wanted).take(MOST);
+        files.any(|entry| text(entry.path()).is_ok_and(|text| words.iter().any(|word| text.contains(word))))
     }
 
     /// The paths of all files, in order, as `.gitignore` leaves them. What is left out of version control is left out
     /// here; hidden files are not (`.env`), but for `.git` itself.
-    fn files(&self) -> Vec<PathBuf> {
-        let mut walk = WalkBuilder::new(self.within.first().unwrap_or(&self.root));
+    fn files(&self) -> Vec<Result<PathBuf, (PathBuf, String)>> {
+        let mut walk = walk_of(self.within.first().unwrap_or(&self.root));
         self.within.iter().skip(1).for_each(|path| {
             walk.add(path);
         });
-        let walk = walk
-            .hidden(false)
-            .follow_links(false)
-            .require_git(false)
-            .filter_entry(|entry| !matches!(entry.file_name().to_str(), Some(".git" | "node_modules")))
-            .build();
-        let mut files: Vec<PathBuf> = walk
-            .filter_map(Result::ok)
-            .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()))
-            .map(ignore::DirEntry::into_path)
+        let walk =
+            walk.filter_entry(|entry| !matches!(entry.file_name().to_str(), Some(".git" | "node_modules"))).build();
+        let mut files: Vec<Result<PathBuf, (PathBuf, String)>> = walk
+            .filter_map(|entry| match entry {
+                Ok(entry) => entry.file_type().is_some_and(|kind| kind.is_file()).then(|| Ok(entry.into_path())),
+                Err(error) => Some(Err(self.unread(&error))),
+            })
             .collect();
         files.sort();
         files.dedup();
         files
+    }
+
+    /// What could not be walked, and why.
+    fn unread(&self, error: &ignore::Error) -> (PathBuf, String) {
+        let mut inner = error;
+        let mut at = self.root.clone();
+        loop {
+            inner = match inner {
+                ignore::Error::WithPath { path, err } => {
+                    at.clone_from(path);
+                    err
+                }
+                ignore::Error::WithDepth { err, .. } | ignore::Error::WithLineNumber { err, .. } => err,
+                _ => break,
+            };
+        }
+        (at, inner.io_error().map_or_else(|| inner.to_string(), ToString::to_string))
     }
 
     fn shown(&self, file: &Path) -> String {
@@ -163,10 +202,31 @@ impl Repository {
     }
 }
 
+/// Folders in which nobody's own code lies.
+const NOBODYS: &[&str] =
+    &[".git", ".gradle", ".venv", "__pycache__", "build", "dist", "node_modules", "out", "target", "vendor", "venv"];
+
+/// A walk that finds the same for everybody: what the one who runs it ignores elsewhere counts for nothing.
+fn walk_of(path: &Path) -> WalkBuilder {
+    let mut walk = WalkBuilder::new(path);
+    walk.hidden(false).follow_links(false).require_git(false).git_global(false).parents(false);
+    walk
+}
+
 /// Reads everything.
 pub fn walk(repository: &Repository, mut step: impl FnMut(Step)) -> Inventory {
     let mut inventory = Inventory::default();
-    let own = repository.files().into_iter().map(|file| (repository.shown(&file), file));
+    repository.roots.clear();
+    let mut found = Vec::new();
+    for file in repository.files() {
+        match file {
+            Ok(file) => found.push(file),
+            Err((path, says)) => {
+                inventory.leave_out(Why::Unreadable, Source::new(repository.shown(&path), "").place(1, 1, 1), says);
+            }
+        }
+    }
+    let own = found.into_iter().map(|file| (repository.shown(&file), file));
     let own = own.filter(|(path, _)| repository.laid(path).is_none());
     let files: Vec<(String, PathBuf)> =
         own.chain(repository.topology.iter().map(|file| (FILE.to_owned(), file.clone()))).collect();

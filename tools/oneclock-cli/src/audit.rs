@@ -25,11 +25,14 @@ use oneclock_audit::{Audited, draft};
     oneclock audit                                          what does not fit, here and below\n  \
     oneclock audit --init                                   begin a topology file: who calls whom in code\n  \
     oneclock audit --baseline known.json --write-baseline   take what there is for known\n  \
-    oneclock audit --baseline known.json --fail-on warning  fail on what is new\n  \
+    oneclock audit --baseline known.json --fail-on warning  fail on what is new; recommended in CI\n  \
     oneclock audit --explain no-limit                       what a rule means, and the way out\n\n\
     In the files: # oneclock-audit: ignore[RULE] why\n\
-    Exit codes: 0 nothing as loud as --fail-on, 1 something is (what is ignored or in the baseline does not count), 2 it could \
-    not run, or the command line was wrong."
+    An error is what cannot work whatever goes along with a call: without `propagates: none` in a topology file there is hardly \
+    ever one, and --fail-on error hardly ever fails.\n\
+    Exit codes: 0 nothing as loud as --fail-on, 1 something is (what is ignored or in the baseline does not count), or something \
+    was not read and --fail-on-unread is given, 2 it could not run, nothing in the one file named is understood, or the command \
+    line was wrong."
 )]
 #[allow(clippy::struct_excessive_bools, reason = "they are flags")]
 pub(crate) struct Arguments {
@@ -57,6 +60,9 @@ pub(crate) struct Arguments {
     /// From how loud on it fails
     #[arg(long, value_enum, default_value_t = FailOn::Error)]
     fail_on: FailOn,
+    /// Also fail where something of a known format could not be read: templated, unparsed, not understood
+    #[arg(long)]
+    fail_on_unread: bool,
     /// Only what was found, and what was not read, in numbers
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
@@ -139,6 +145,7 @@ fn ran(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let bar = Bar::new();
     let mut audited = oneclock_audit::audit(&repository, |step| bar.step(step));
     bar.end();
+    understood(arguments, &audited)?;
     if arguments.init {
         return init(arguments, &audited);
     }
@@ -156,7 +163,34 @@ fn ran(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         FailOn::Note => Some(Severity::Note),
         FailOn::Never => None,
     };
-    Ok(ExitCode::from(u8::from(from.is_some_and(|from| audited.fails(from)))))
+    let unread = arguments.fail_on_unread && audited.unread() > 0;
+    if unread {
+        eprintln!("oneclock: {} not read or not understood, and --fail-on-unread is given", counted(audited.unread()));
+    }
+    Ok(ExitCode::from(u8::from(unread || from.is_some_and(|from| audited.fails(from)))))
+}
+
+fn counted(places: usize) -> String {
+    if places == 1 { "1 place was".to_owned() } else { format!("{places} places were") }
+}
+
+/// Whoever names one file means it: that it says nothing is no success.
+///
+/// # Errors
+/// Nothing in it is understood.
+fn understood(arguments: &Arguments, audited: &Audited) -> Result<(), Box<dyn Error>> {
+    let [file] = &*arguments.paths else { return Ok(()) };
+    if !file.is_file() || arguments.topology.is_some() || !audited.inventory.files.is_empty() {
+        return Ok(());
+    }
+    Err(match audited.inventory.left_out.first() {
+        Some(left) => format!("{}: nothing in it is understood: {}", left.place, left.says),
+        None => format!(
+            "{}: nothing in it is understood: it is of no format that is known by its name or its words",
+            file.display()
+        ),
+    }
+    .into())
 }
 
 fn tell(arguments: &Arguments, audited: &Audited, json: bool) -> Result<(), Box<dyn Error>> {

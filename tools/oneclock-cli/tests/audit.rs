@@ -104,6 +104,37 @@ fn zero_one_and_two() {
     assert!(help.contains("Exit codes: 0 nothing as loud as --fail-on, 1 something is"), "{help}");
 }
 
+/// What says nothing must not look like what says that all is well.
+#[test]
+fn what_is_not_understood_is_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| fs::write(folder.path().join(path), text).unwrap();
+    write("notes.yaml", "a: 1\n");
+    write("broken.yaml", "services: [\n");
+    fails(folder.path(), &["notes.yaml"], "oneclock: notes.yaml: nothing in it is understood: ");
+    // In a folder it may be anything.
+    prints(folder.path(), &["--quiet"], 0);
+    write("oneclock.topology.yaml", "services:\n- name: shop\n  calls: [{to: stock, timout: 2s}]\n- name: stock\n");
+    let printed = prints(folder.path(), &[], 1);
+    assert!(printed.contains("error[topology-not-understood]: there is no key `timout` here"), "{printed}");
+    for text in [
+        "servces:\n- name: shop\n",
+        "services: [\n",
+        "services: {shop: {}}\n",
+        "services:\n- {name: a, order: sequential}\n",
+    ] {
+        write("oneclock.topology.yaml", text);
+        let printed = prints(folder.path(), &["oneclock.topology.yaml"], 1);
+        assert!(printed.contains("error[topology-not-understood]"), "{text}: {printed}");
+    }
+    fs::remove_file(folder.path().join("oneclock.topology.yaml")).unwrap();
+    write("template.yaml", "apiVersion: networking.istio.io/v1\nkind: VirtualService\nspec: {{ .Values.spec }}\n");
+    prints(folder.path(), &[], 0);
+    let output = audit_in(folder.path(), &["--fail-on-unread"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("not read or not understood, and --fail-on-unread is given"));
+}
+
 /// An empty folder is told from one without mistakes.
 #[test]
 fn nothing_that_is_known_is_said() {
@@ -216,4 +247,14 @@ fn the_picture_is_a_file() {
     prints(SHOP, &["--quiet", "--svg", file.to_str().unwrap()], 1);
     let svg = fs::read_to_string(file).unwrap();
     assert!(svg.starts_with("<svg ") && svg.contains("outer-before-inner"), "{svg}");
+}
+
+#[test]
+fn a_topology_file_may_lie_elsewhere() {
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mine = elsewhere.path().join("mine.yaml");
+    fs::write(&mine, "services:\n- name: page\n  calls: [{to: stock, timeout: none}]\n").unwrap();
+    let printed = prints(folder.path(), &["--topology", mine.to_str().unwrap(), "--fail-on", "warning"], 1);
+    assert!(printed.contains("warning[no-limit]: page → stock may wait for ever"), "{printed}");
+    fails(folder.path(), &["--topology", "nowhere.yaml"], "--topology nowhere.yaml: ");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{PerSecond, Share, short, zombies};
 use crate::catalogue::Kind;
-use crate::graph::{Graph, Hop};
+use crate::graph::Graph;
 use crate::inventory::{ComponentId, Entry};
 use crate::rules::Finding;
 
@@ -73,10 +73,8 @@ fn for_nobody(graph: &Graph<'_>, finding: &Finding, entry: &Reached<'_>) -> Opti
 }
 
 fn extra(graph: &Graph<'_>, finding: &Finding) -> Option<Duration> {
-    let [first, second, ..] = &*finding.between else { return None };
-    let [.., before, last] = &*finding.between else { return None };
-    let outer = between(graph, first, second)?.limits.attempt().time()?;
-    let inner = between(graph, before, last)?;
+    let (outer, inner) = (graph.hops.get(*finding.hops.first()?)?, graph.hops.get(*finding.hops.last()?)?);
+    let outer = outer.limits.gives_up()?.after;
     let inner = match finding.rule {
         SERVER => inner.to.and_then(|to| graph.serving(to, Kind::ServerKill))?.amount.after()?,
         _ => inner.limits.patience().time()?,
@@ -85,18 +83,13 @@ fn extra(graph: &Graph<'_>, finding: &Finding) -> Option<Duration> {
 }
 
 fn repeated(graph: &Graph<'_>, finding: &Finding, entry: &Reached<'_>) -> Option<String> {
-    let pairs = finding.between.iter().zip(finding.between.iter().skip(1));
     let mut factor = 1.0;
-    for (from, to) in pairs {
-        let tries = between(graph, from, to)?.limits.tries()?;
+    for hop in &finding.hops {
+        let tries = graph.hops.get(*hop)?.limits.tries()?;
         factor *= super::amplification(Share::ALL, tries);
     }
     let (last, most) = (finding.between.last()?, entry.rate.times(factor)?);
     Some(format!("of {} of {} up to {most} arrive at {last}", entry.rate, entry.entry))
-}
-
-fn between<'g, 'a>(graph: &'g Graph<'a>, from: &str, to: &str) -> Option<&'g Hop<'a>> {
-    graph.hops.iter().find(|hop| graph.name(hop.from) == from && graph.callee(hop) == to)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! How long a caller waits: what its settings come to, taken together.
 //!
 //! Kinds are kept apart. Only a total, a limit of an attempt, and what a server ends can be compared with each other; a
-//! limit of silence bounds nothing but the wait for the first byte, and only of a caller that reads one answer.
+//! limit of silence bounds nothing but the wait for the first byte, and only of a caller that reads one answer. Hence two
+//! answers where there are both: how long a call may take is the whole; when its caller has gone, the lesser.
 
 use std::time::Duration;
 
@@ -13,6 +14,17 @@ use crate::inventory::{Setting, Stated};
 #[derive(Clone, Debug, Default)]
 pub struct Limits<'a> {
     settings: Vec<&'a Setting>,
+}
+
+/// When a caller that hears nothing has given up one attempt.
+#[derive(Clone, Copy, Debug)]
+pub struct GivesUp<'a> {
+    /// After this time.
+    pub after: Duration,
+    /// The setting that decides.
+    pub decides: &'a Setting,
+    /// Whether only silence counts: an answer that has begun may come for longer.
+    pub silence: bool,
 }
 
 /// How long a caller waits for an answer.
@@ -27,6 +39,11 @@ pub enum Patience {
     /// Something of it only a running system knows, or no file says.
     Unknown,
 }
+
+/// What ends an attempt, whatever happens.
+const ENDS: [Kind; 2] = [Kind::Attempt, Kind::Total];
+/// What ends it when nothing is heard.
+const SILENT: [Kind; 2] = [Kind::FirstByte, Kind::Idle];
 
 // === Limits ===
 
@@ -68,12 +85,22 @@ impl<'a> Limits<'a> {
         self.settings.iter().find(|setting| setting.known.kind == kind).copied()
     }
 
-    /// How often it is tried, the first time included; `None` for without end. Once, where nothing says otherwise.
+    /// What is tried again only when there was no connection repeats no work.
+    fn repeats(&self) -> Option<&'a Setting> {
+        self.get(Kind::Attempts).filter(|setting| !setting.known.connects_only)
+    }
+
+    /// Whether it is known how often it is tried: not where a variable says so.
+    #[must_use]
+    pub fn knows_tries(&self) -> bool {
+        !self.repeats().is_some_and(|setting| matches!(setting.amount, Amount::Unknown(_)))
+    }
+
+    /// How often it is tried, the first time included; `None` for without end. Once, where nothing says otherwise, and at
+    /// least once where [`Limits::knows_tries`] is not so.
     #[must_use]
     pub fn tries(&self) -> Option<u64> {
-        // What is tried again only when there was no connection repeats no work.
-        let repeats = self.get(Kind::Attempts).filter(|setting| !setting.known.connects_only);
-        match repeats.map(|setting| (&setting.amount, setting.known.first)) {
+        match self.repeats().map(|setting| (&setting.amount, setting.known.first)) {
             Some((Amount::Times(times), true)) => Some((*times).max(1)),
             Some((Amount::Times(times), false)) => Some(times.saturating_add(1)),
             Some((Amount::Never, _)) => None,
@@ -90,7 +117,7 @@ impl<'a> Limits<'a> {
     /// How long one attempt may take.
     #[must_use]
     pub fn attempt(&self) -> Patience {
-        let limited = [Kind::Attempt, Kind::Total].map(|kind| self.get(kind).map(|setting| &setting.amount));
+        let limited = ENDS.map(|kind| self.get(kind).map(|setting| &setting.amount));
         let times: Vec<Duration> = limited.iter().flatten().filter_map(|amount| amount.after()).collect();
         if let Some(least) = times.iter().min() {
             return Patience::AtMost(*least);
@@ -98,7 +125,7 @@ impl<'a> Limits<'a> {
         if limited.iter().flatten().any(|amount| matches!(amount, Amount::Unknown(_))) {
             return Patience::Unknown;
         }
-        let silent = [Kind::FirstByte, Kind::Idle].map(|kind| self.get(kind).map(|setting| &setting.amount));
+        let silent = SILENT.map(|kind| self.get(kind).map(|setting| &setting.amount));
         if let Some(least) = silent.iter().flatten().filter_map(|amount| amount.after()).min() {
             return Patience::Silence(least);
         }
@@ -112,14 +139,31 @@ impl<'a> Limits<'a> {
     /// The setting that decides how long one attempt may take; `None` where nothing bounds it.
     #[must_use]
     pub fn decides_attempt(&self) -> Option<&'a Setting> {
-        let shortest = |kinds: [Kind; 2]| {
-            let found = kinds.into_iter().filter_map(|kind| self.get(kind));
-            found
-                .filter_map(|setting| Some((setting.amount.after()?, setting)))
-                .min_by_key(|(time, _)| *time)
-                .map(|(_, one)| one)
+        self.shortest(ENDS).or_else(|| self.shortest(SILENT)).map(|(_, setting)| setting)
+    }
+
+    /// When a caller that hears nothing has given up one attempt: after the shortest of what ends it and of what counts
+    /// silence.
+    #[must_use]
+    pub fn gives_up(&self) -> Option<GivesUp<'a>> {
+        let of = |kinds, silence| {
+            let (after, decides) = self.shortest(kinds)?;
+            Some(GivesUp { after, decides, silence })
         };
-        shortest([Kind::Attempt, Kind::Total]).or_else(|| shortest([Kind::FirstByte, Kind::Idle]))
+        // Of equal ones the first: that which ends the whole.
+        of(ENDS, false).into_iter().chain(of(SILENT, true)).min_by_key(|one| one.after)
+    }
+
+    /// The setting because of which nothing bounds the call.
+    #[must_use]
+    pub fn unbounds(&self) -> Option<&'a Setting> {
+        let never = |kind: Kind| self.get(kind).filter(|setting| setting.amount == Amount::Never);
+        [Kind::Total, Kind::Attempt, Kind::FirstByte, Kind::Idle, Kind::Attempts].into_iter().find_map(never)
+    }
+
+    fn shortest(&self, kinds: [Kind; 2]) -> Option<(Duration, &'a Setting)> {
+        let found = kinds.into_iter().filter_map(|kind| self.get(kind));
+        found.filter_map(|setting| Some((setting.amount.after()?, setting))).min_by_key(|(time, _)| *time)
     }
 
     /// The setting that decides how long all attempts may take.
@@ -146,15 +190,29 @@ impl<'a> Limits<'a> {
         }
     }
 
-    /// What the attempts alone come to: tries times the limit of one, and the waits between them.
+    /// What the attempts alone come to: tries times the limit of one, and the waits between them; no later than the last
+    /// one that may still begin.
     #[must_use]
     pub fn untotalled(&self) -> Patience {
-        let Some(tries) = self.tries() else { return Patience::Forever };
-        let tries = u32::try_from(tries).unwrap_or(u32::MAX);
-        let waits = self.backoff().saturating_mul(tries.saturating_sub(1));
+        let begins = self.get(Kind::Retrying).and_then(|setting| setting.amount.after());
+        let tries = self.tries().filter(|_| self.knows_tries()).map(|tries| u32::try_from(tries).unwrap_or(u32::MAX));
+        let all = |one: Duration| {
+            let by_count = tries.map(|tries| {
+                one.saturating_mul(tries).saturating_add(self.backoff().saturating_mul(tries.saturating_sub(1)))
+            });
+            let by_time = begins.filter(|_| tries != Some(1)).map(|begins| begins.saturating_add(one));
+            by_count.into_iter().chain(by_time).min()
+        };
         match self.attempt() {
-            Patience::AtMost(one) => Patience::AtMost(one.saturating_mul(tries).saturating_add(waits)),
-            Patience::Silence(one) => Patience::Silence(one.saturating_mul(tries).saturating_add(waits)),
+            // Once at least: what no file bounds otherwise, only a running system knows.
+            Patience::AtMost(_) | Patience::Silence(_) if !self.knows_tries() && begins.is_none() => Patience::Unknown,
+            Patience::AtMost(one) => all(one).map_or(Patience::Forever, Patience::AtMost),
+            // It ends the call, whichever attempt runs.
+            Patience::Silence(one) if self.decides_attempt().is_some_and(|silence| silence.known.all_attempts) => {
+                Patience::Silence(one)
+            }
+            Patience::Silence(one) => all(one).map_or(Patience::Forever, Patience::Silence),
+            _ if self.tries().is_none() => Patience::Forever,
             other => other,
         }
     }

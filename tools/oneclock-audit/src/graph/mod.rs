@@ -10,10 +10,11 @@ mod merge;
 mod names;
 pub mod paths;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::catalogue::{Kind, Side};
 use crate::inventory::{Component, ComponentId, Edge, EdgeId, Inventory, On, Setting, To};
+use crate::source::Place;
 use limits::Limits;
 
 /// The joined graph.
@@ -30,6 +31,10 @@ pub struct Graph<'a> {
     of_component: HashMap<ComponentId, Vec<&'a Setting>>,
     /// Who stands for whom.
     stands: Vec<ComponentId>,
+    /// Those that several files describe, with what all of them say.
+    whole: HashMap<ComponentId, Component>,
+    /// Names that so many answer to that nobody is taken, with where the first call to each is.
+    crowded: BTreeMap<String, (usize, Place)>,
 }
 
 /// One call from one component to another.
@@ -58,7 +63,8 @@ impl<'a> Graph<'a> {
     #[must_use]
     pub fn of(inventory: &'a Inventory) -> Self {
         let names = names::Names::of(inventory);
-        let stands = merge::merged(inventory);
+        let merge::Merged { stands, whole } = merge::merged(inventory);
+        let mut crowded = BTreeMap::new();
         let stand = |id: ComponentId| stands.get(id.0).copied().unwrap_or(id);
         let settings = Settings::of(inventory, &stand);
         let mut hops = Vec::new();
@@ -67,12 +73,15 @@ impl<'a> Graph<'a> {
             let from = stand(call.from);
             let callees = match &call.to {
                 To::Component(id) => vec![*id],
-                To::Name(name) => names.who(name, call, inventory),
+                To::Name(name) => names.who(name, call, inventory).unwrap_or_else(|many| {
+                    crowded.entry(name.to_string()).or_insert_with(|| (many, call.place.clone()));
+                    Vec::new()
+                }),
             };
             let mut callees: Vec<ComponentId> = callees.into_iter().map(stand).filter(|to| *to != from).collect();
             callees.sort_unstable();
             callees.dedup();
-            let limits = settings.of_call(edge, call, from, &callees, inventory);
+            let limits = settings.of_call(edge, call, from, &callees, (&names, inventory, &whole));
             let others = callees.len().saturating_sub(1);
             let mut add = |to: Option<ComponentId>| {
                 hops.push(Hop { number: hops.len(), edge, call, from, to, others, limits: limits.clone() });
@@ -90,13 +99,21 @@ impl<'a> Graph<'a> {
                 into.entry(to).or_default().push(hop.number);
             }
         }
-        Self { inventory, hops, out, into, of_component: settings.of_component, stands }
+        Self { inventory, hops, out, into, of_component: settings.of_component, stands, whole, crowded }
     }
 
-    /// A component.
+    /// A component; where several files describe it, with what all of them say.
     #[must_use]
-    pub fn component(&self, id: ComponentId) -> Option<&'a Component> {
-        self.inventory.components.get(id.0)
+    pub fn component(&self, id: ComponentId) -> Option<&Component> {
+        self.whole.get(&id).or_else(|| self.inventory.components.get(id.0))
+    }
+
+    /// The names that so many answer to that nobody is taken: where the first call to each is, and a sentence.
+    pub fn crowded(&self) -> impl Iterator<Item = (Place, String)> {
+        let told = |(name, (many, place)): (&String, &(usize, Place))| {
+            (place.clone(), format!("{many} answer to {name}: nobody is taken"))
+        };
+        self.crowded.iter().map(told)
     }
 
     /// The component that stands for one, where two files describe the same thing.
@@ -108,7 +125,7 @@ impl<'a> Graph<'a> {
     /// A component's name, for people.
     #[must_use]
     pub fn name(&self, id: ComponentId) -> &'a str {
-        self.component(id).map_or("", |component| &component.name)
+        self.inventory.components.get(id.0).map_or("", |component| &component.name)
     }
 
     /// Whom a hop calls, for people.
@@ -170,11 +187,15 @@ impl<'a> Settings<'a> {
         call: &'a Edge,
         from: ComponentId,
         callees: &[ComponentId],
-        inventory: &'a Inventory,
+        (names, inventory, whole): (&names::Names, &Inventory, &HashMap<ComponentId, Component>),
     ) -> Limits<'a> {
         let own = self.of_edge.get(&edge).cloned().unwrap_or_default();
         let to_name = match &call.to {
-            To::Name(name) => names::about(name, callees, call, &self.of_name, inventory),
+            To::Name(name) => {
+                let component = |id: &ComponentId| whole.get(id).or_else(|| inventory.components.get(id.0));
+                let others = callees.iter().filter_map(component).flat_map(|component| &component.names);
+                names.about(std::iter::once(name).chain(others), call, &self.of_name)
+            }
             To::Component(_) => Vec::new(),
         };
         let callers = self.of_component.get(&from).into_iter().flatten().copied();

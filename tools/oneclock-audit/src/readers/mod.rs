@@ -20,6 +20,7 @@ mod haproxy;
 mod images;
 mod ingress;
 mod istio;
+mod jdbc;
 mod kafka;
 mod known;
 mod kong;
@@ -27,6 +28,7 @@ mod kubernetes;
 mod lines;
 mod linkerd;
 mod matched;
+mod next_upstream;
 mod nginx;
 mod oneclock;
 mod proto;
@@ -39,6 +41,7 @@ pub mod topology;
 mod traefik;
 mod uwsgi;
 
+pub(crate) use nginx::Roots;
 use oneclock_yaml::Node;
 
 use crate::inventory::Inventory;
@@ -126,7 +129,7 @@ pub const READERS: &[Reader] = &[
     Reader { name: "store", how: How::Text { mine: stores::mine, read: stores::read } },
     Reader { name: "SQL", how: How::Text { mine: stores::sql::mine, read: stores::sql::read } },
     Reader { name: "Kafka", how: How::Text { mine: kafka::mine, read: kafka::read } },
-    Reader { name: TOPOLOGY, how: How::Document { words: &["services", "entries"], read: topology::read } },
+    Reader { name: TOPOLOGY, how: How::Text { mine: topology::mine, read: topology::read } },
 ];
 
 /// Formats that are recognised and not read: how a report names them, and how a file is told.

@@ -15,16 +15,18 @@
 //!   limit: 10s                 # it ends the work of one request itself
 //! ```
 //!
-//! An unknown key is listed with its place; all else counts.
+//! What is not understood is listed with its place, and all else counts; that it fails, a rule says
+//! (`topology-not-understood`).
 
-use oneclock_yaml::{Key, Node};
+use oneclock_yaml::{Key, Node, Value};
 
-use crate::amount::{Unit, Zero, amount};
+use crate::amount::{Unit, Zero, amount, shortened};
 use crate::estimate::PerSecond;
 use crate::inventory::{
     ComponentId, Edge, Effects, Entry, HeaderUnit, Inventory, Latency, Name, On, Order, Propagates, Role, To, Why,
 };
 use crate::source::Source;
+use crate::walk::{self, Repository};
 
 /// The name of the file, as it has to be.
 pub const FILE: &str = "oneclock.topology.yaml";
@@ -58,18 +60,35 @@ const LIMITS: &[(&str, &str)] = &[
     ("idle", "topology.idle"),
 ];
 
-pub(super) fn read(source: &Source, document: &Node, inventory: &mut Inventory) -> bool {
-    if source.name() != FILE && !source.name().ends_with(&format!(".{}", FILE.trim_start_matches("oneclock."))) {
-        return false;
+/// Whether a path is that of a topology file: `oneclock.topology.yaml`, or `shop.topology.yaml`.
+pub(crate) fn is_topology(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name == FILE || name.ends_with(&format!(".{}", FILE.trim_start_matches("oneclock.")))
+}
+
+pub(super) fn mine(source: &Source) -> bool {
+    is_topology(&source.path)
+}
+
+/// By its name, whatever is in it: one whose only key is misspelled is to be told of, too.
+pub(super) fn read(source: &Source, _: &Repository, inventory: &mut Inventory) {
+    let documents = match walk::documents(source) {
+        Ok(documents) => documents,
+        Err((why, place, says)) => return inventory.leave_out(why, place, says),
+    };
+    for document in &documents {
+        if !matches!(document.value, Value::Map(_) | Value::Null) {
+            let says = format!("a topology file has `entries` and `services`, and this is {}", document.what());
+            inventory.leave_out(Why::NotUnderstood, source.of(document), says);
+        }
+        only(source, document, &["entries", "services"], inventory);
+        for entry in list(source, document, "entries", inventory) {
+            one_entry(source, entry, inventory);
+        }
+        for service in list(source, document, "services", inventory) {
+            one_service(source, service, inventory);
+        }
     }
-    only(source, document, &["entries", "services"], inventory);
-    for entry in document.find("entries").map(Node::items).unwrap_or_default() {
-        one_entry(source, entry, inventory);
-    }
-    for service in document.find("services").map(Node::items).unwrap_or_default() {
-        one_service(source, service, inventory);
-    }
-    true
 }
 
 fn one_entry(source: &Source, entry: &Node, inventory: &mut Inventory) {
@@ -96,24 +115,26 @@ fn one_service(source: &Source, service: &Node, inventory: &mut Inventory) {
         inventory.leave_out(Why::NotUnderstood, source.of(service), "a service says its `name`");
         return;
     };
-    let role = one_of(source, service, "role", inventory, |word| match word {
-        "service" => Some(Role::Service),
-        "gateway" => Some(Role::Gateway),
-        "store" => Some(Role::Store),
-        "broker" => Some(Role::Broker),
-        "worker" => Some(Role::Worker),
-        _ => None,
-    });
+    let role = one_of(
+        source,
+        service,
+        "role",
+        inventory,
+        &[
+            ("service", Role::Service),
+            ("gateway", Role::Gateway),
+            ("store", Role::Store),
+            ("broker", Role::Broker),
+            ("worker", Role::Worker),
+        ],
+    );
     let id = inventory.component(name, "", role.unwrap_or(Role::Service), source.of(service));
     inventory.answers_to(id, Name::of(name));
-    for other in service.find("answers_to").map(Node::items).unwrap_or_default() {
+    for other in list(source, service, "answers_to", inventory) {
         inventory.answers_to(id, other.text().and_then(Name::of));
     }
-    let order = one_of(source, service, "order", inventory, |word| match word {
-        "serial" => Some(Order::Serial),
-        "parallel" => Some(Order::Parallel),
-        _ => None,
-    });
+    let order =
+        one_of(source, service, "order", inventory, &[("serial", Order::Serial), ("parallel", Order::Parallel)]);
     let reserve = service.find("reserve").and_then(|node| time(source, node, inventory));
     if let Some(component) = inventory.components.get_mut(id.0) {
         component.order = order;
@@ -126,7 +147,7 @@ fn one_service(source: &Source, service: &Node, inventory: &mut Inventory) {
     for (key, writes) in [("writes", true), ("reads", false)] {
         header_units(source, service, key, writes, id, inventory);
     }
-    for call in service.find("calls").map(Node::items).unwrap_or_default() {
+    for call in list(source, service, "calls", inventory) {
         one_call(source, call, id, inventory);
     }
 }
@@ -138,31 +159,30 @@ fn one_call(source: &Source, call: &Node, from: ComponentId, inventory: &mut Inv
         return;
     };
     let mut edge = Edge::new(from, To::Name(to), "in code", source.of(call));
-    edge.methods = call
-        .find("methods")
-        .map(Node::items)
-        .unwrap_or_default()
-        .iter()
-        .filter_map(Node::text)
-        .map(str::to_owned)
-        .collect();
+    edge.methods = list(source, call, "methods", inventory).iter().filter_map(Node::text).map(str::to_owned).collect();
     edge.path = call.text_at(&["path"]).map(str::to_owned);
-    edge.streaming = call.text_at(&["streaming"]) == Some("true");
-    edge.spares_unsafe = call.text_at(&["spares_unsafe"]).map(|word| word == "true");
-    let propagates = one_of(source, call, "propagates", inventory, |word| match word {
-        "deadline" => Some(Propagates::Deadline),
-        "none" => Some(Propagates::None),
-        "unknown" => Some(Propagates::Unknown),
-        _ => None,
-    });
+    edge.streaming = one_of(source, call, "streaming", inventory, YES_OR_NO).unwrap_or_default();
+    edge.spares_unsafe = one_of(source, call, "spares_unsafe", inventory, YES_OR_NO);
+    let propagates = one_of(
+        source,
+        call,
+        "propagates",
+        inventory,
+        &[("deadline", Propagates::Deadline), ("none", Propagates::None), ("unknown", Propagates::Unknown)],
+    );
     edge.propagates = propagates.unwrap_or_default();
-    let effects = one_of(source, call, "effects", inventory, |word| match word {
-        "read_only" => Some(Effects::ReadOnly),
-        "idempotent" => Some(Effects::Idempotent),
-        "keyed" => Some(Effects::Keyed),
-        "once" => Some(Effects::Once),
-        _ => None,
-    });
+    let effects = one_of(
+        source,
+        call,
+        "effects",
+        inventory,
+        &[
+            ("read_only", Effects::ReadOnly),
+            ("idempotent", Effects::Idempotent),
+            ("keyed", Effects::Keyed),
+            ("once", Effects::Once),
+        ],
+    );
     edge.effects = effects.unwrap_or_default();
     let on = On::Edge(inventory.edge(edge));
     for (key, setting) in LIMITS {
@@ -172,8 +192,13 @@ fn one_call(source: &Source, call: &Node, from: ComponentId, inventory: &mut Inv
 }
 
 fn declare(source: &Source, node: &Node, key: &str, setting: &str, on: &On, inventory: &mut Inventory) {
-    if let Some((value, text)) = node.find(key).and_then(|value| Some((value, value.text()?))) {
-        inventory.declare(on.clone(), setting, text, source.of(value));
+    let Some(value) = node.find(key) else { return };
+    match value.text() {
+        Some(text) => inventory.declare(on.clone(), setting, text, source.of(value)),
+        None => {
+            let says = format!("`{key}` is one value, and this is {}", value.what());
+            inventory.leave_out(Why::NotUnderstood, source.of(value), says);
+        }
     }
 }
 
@@ -231,20 +256,35 @@ fn rate(source: &Source, node: &Node, inventory: &mut Inventory) -> Option<PerSe
     rate
 }
 
-fn one_of<T>(
+const YES_OR_NO: &[(&str, bool)] = &[("true", true), ("false", false)];
+
+/// A word of a few; another is listed, with those that there are.
+fn one_of<T: Copy>(
     source: &Source,
     node: &Node,
     key: &str,
     inventory: &mut Inventory,
-    known: fn(&str) -> Option<T>,
+    known: &[(&str, T)],
 ) -> Option<T> {
     let value = node.find(key)?;
-    let found = value.text().and_then(known);
+    let found = known.iter().find(|(word, _)| value.text() == Some(*word)).map(|(_, meant)| *meant);
     if found.is_none() {
-        let says = format!("`{key}` does not know `{}`", value.text().unwrap_or(value.what()));
+        let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
+        let given = value.text().map_or_else(|| value.what().to_owned(), |text| format!("`{}`", shortened(text)));
+        let says = format!("`{key}` does not know {given}; it is one of {}", words.join(", "));
         inventory.leave_out(Why::NotUnderstood, source.of(value), says);
     }
     found
+}
+
+/// What a key's list holds; what is none is listed.
+fn list<'n>(source: &Source, node: &'n Node, key: &str, inventory: &mut Inventory) -> &'n [Node] {
+    let Some(value) = node.find(key) else { return &[] };
+    if !matches!(value.value, Value::List(_) | Value::Null) {
+        let says = format!("`{key}` is a list, and this is {}", value.what());
+        inventory.leave_out(Why::NotUnderstood, source.of(value), says);
+    }
+    value.items()
 }
 
 /// Lists the keys that say nothing here, with the nearest one that would.

@@ -29,7 +29,8 @@ pub(super) fn read(source: &Source, _: &Repository, inventory: &mut Inventory) {
     let name = started_by::called(started_by::folder(&source.path), "uWSGI");
     let component = inventory.component(name, "", Role::Service, source.place(1, 1, 1));
     for line in lines(source, Parted::Equals).filter(|line| line.section == "uwsgi") {
-        if let Some(id) = id(line.key).filter(|_| !line.value.is_empty() && line.value != "true") {
+        let said = |id: &&str| !line.value.is_empty() && line.value != "true" && is_time(id, line.value);
+        if let Some(id) = id(line.key).filter(said) {
             inventory.say(On::Component(component), id, line.value, line.place);
         }
     }
@@ -44,7 +45,7 @@ pub(super) fn read_yaml(source: &Source, document: &Node, inventory: &mut Invent
     }
     let name = started_by::called(started_by::folder(&source.path), "uWSGI");
     let component = inventory.component(name, "", Role::Service, source.of(section));
-    for (id, text, node) in said {
+    for (id, text, node) in said.into_iter().filter(|(id, text, _)| is_time(id, text)) {
         inventory.say(On::Component(component), id, text, source.of(node));
     }
     true
@@ -54,4 +55,9 @@ pub(super) fn read_yaml(source: &Source, document: &Node, inventory: &mut Invent
 fn id(key: &str) -> Option<&'static str> {
     let key = key.replace('_', "-");
     KEYS.iter().find(|(known, _)| *known == key).map(|(_, id)| *id)
+}
+
+/// `http-keepalive = 1` turns it on, and says no time.
+pub(super) fn is_time(id: &str, text: &str) -> bool {
+    id != "uwsgi.http_keepalive" || text.trim() != "1"
 }

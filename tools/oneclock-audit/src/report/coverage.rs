@@ -9,8 +9,15 @@ use crate::inventory::{Inventory, LeftOut, Why};
 const MOST: usize = 5;
 
 /// The reasons, in the order in which they are told.
-pub(super) const WHYS: &[Why] =
-    &[Why::Templated, Why::Unparsed, Why::Unreadable, Why::TooLarge, Why::NotRead, Why::NotUnderstood];
+pub(super) const WHYS: &[Why] = &[
+    Why::Templated,
+    Why::Unparsed,
+    Why::Unreadable,
+    Why::TooLarge,
+    Why::NotRead,
+    Why::NotUnderstood,
+    Why::NotFollowed,
+];
 
 /// A reason, of so many.
 pub(super) const fn word(why: Why) -> &'static str {
@@ -21,6 +28,7 @@ pub(super) const fn word(why: Why) -> &'static str {
         Why::NotRead => "known by name only",
         Why::TooLarge => "too large",
         Why::Unreadable => "not opened",
+        Why::NotFollowed => "not followed",
     }
 }
 
@@ -43,7 +51,7 @@ pub(super) fn line(inventory: &Inventory) -> String {
     let left = |why: Why| inventory.left_out.iter().filter(|left| left.why == why).count();
     let files: Vec<String> = WHYS
         .iter()
-        .filter(|why| **why != Why::NotUnderstood)
+        .filter(|why| !matches!(why, Why::NotUnderstood | Why::NotFollowed))
         .map(|why| (left(*why), word(*why)))
         .filter(|(count, _)| *count > 0)
         .map(|(count, word)| format!("{count} {word}"))
@@ -54,6 +62,9 @@ pub(super) fn line(inventory: &Inventory) -> String {
     let values = left(Why::NotUnderstood);
     if values > 0 {
         line.push_str(&format!("; {} not understood", counted(values, "value")));
+    }
+    if left(Why::NotFollowed) > 0 {
+        line.push_str("; not every way through the calls was judged");
     }
     line
 }

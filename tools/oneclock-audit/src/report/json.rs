@@ -78,7 +78,7 @@ impl Report<'_> {
                     "propagates": hop.call.propagates,
                     "effects": hop.call.effects,
                     "streaming": hop.call.streaming,
-                    "tries": hop.limits.tries(),
+                    "tries": hop.limits.tries().filter(|_| hop.limits.knows_tries()),
                     "waits": words::patience(&hop.limits),
                     "waits_ms": hop.limits.patience().time().map(millis),
                     "settings": settings.collect::<Vec<_>>(),

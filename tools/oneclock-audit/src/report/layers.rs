@@ -55,17 +55,19 @@ const OF_A_CALL: &[(Kind, bool)] = &[
     (Kind::Total, true),
     (Kind::Attempt, true),
     (Kind::Attempts, true),
+    (Kind::Retrying, false),
     (Kind::Backoff, false),
     (Kind::FirstByte, true),
     (Kind::Idle, true),
     (Kind::PoolWait, true),
+    (Kind::LockWait, true),
     (Kind::Connect, false),
     (Kind::Statement, true),
     (Kind::Fault, true),
 ];
 
 /// The kinds that bound what a server does.
-const OF_A_SERVER: &[Kind] = &[Kind::ServerKill, Kind::Statement, Kind::PoolWait, Kind::Redelivery];
+const OF_A_SERVER: &[Kind] = &[Kind::ServerKill, Kind::Statement, Kind::PoolWait, Kind::LockWait, Kind::Redelivery];
 
 // === Layer ===
 
@@ -106,14 +108,16 @@ pub(super) fn ways<'a>(audited: &Audited, graph: &Graph<'a>) -> Vec<Way<'a>> {
     ways
 }
 
-/// Findings by the first two whom they are between. Notes break nothing.
+/// Findings by the first call that they are about, or by the first two whom they are between where nobody knows which
+/// call. Notes break nothing.
 struct Found<'f> {
-    by_pair: HashMap<(&'f str, &'f str), Vec<One<'f>>>,
+    by_hop: HashMap<usize, Vec<One<'f, usize>>>,
+    by_pair: HashMap<(&'f str, &'f str), Vec<One<'f, String>>>,
 }
 
 /// One of them.
-struct One<'f> {
-    between: &'f [String],
+struct One<'f, T> {
+    along: &'f [T],
     /// How loud it is among all: the loudest has the lowest.
     rank: usize,
     rule: &'static str,
@@ -121,24 +125,38 @@ struct One<'f> {
 
 impl<'f> Found<'f> {
     fn of(audited: &'f Audited) -> Self {
+        let mut by_hop: HashMap<_, Vec<_>> = HashMap::new();
         let mut by_pair: HashMap<_, Vec<_>> = HashMap::new();
-        for (rank, found) in audited.findings.iter().enumerate() {
-            let (between, rule) = (&*found.finding.between, found.finding.rule);
-            if let ([first, second, ..], true) = (between, found.finding.severity < Severity::Note) {
-                by_pair.entry((first.as_str(), second.as_str())).or_default().push(One { between, rank, rule });
+        let loud = |(_, found): &(usize, &crate::audited::Found)| found.finding.severity < Severity::Note;
+        for (rank, found) in audited.findings.iter().enumerate().filter(loud) {
+            let rule = found.finding.rule;
+            for hops in &found.hops {
+                if let Some(first) = hops.first() {
+                    by_hop.entry(*first).or_default().push(One { along: hops.as_slice(), rank, rule });
+                }
+            }
+            let between = &*found.finding.between;
+            if let ([first, second, ..], true) = (between, found.finding.hops.is_empty()) {
+                by_pair.entry((first.as_str(), second.as_str())).or_default().push(One { along: between, rank, rule });
             }
         }
-        Self { by_pair }
+        Self { by_hop, by_pair }
     }
 
-    fn on(&self, names: &[String]) -> Vec<&'static str> {
+    fn on(&self, hops: &[usize], names: &[String]) -> Vec<&'static str> {
         let mut rules = Vec::new();
+        for (at, hop) in hops.iter().enumerate() {
+            for One { along, rank, rule } in self.by_hop.get(hop).into_iter().flatten() {
+                if hops.get(at..).is_some_and(|rest| rest.starts_with(along)) {
+                    rules.push((*rank, *rule));
+                }
+            }
+        }
         for (at, pair) in names.windows(2).enumerate() {
             let [first, second] = pair else { continue };
-            for One { between, rank, rule } in
-                self.by_pair.get(&(first.as_str(), second.as_str())).into_iter().flatten()
+            for One { along, rank, rule } in self.by_pair.get(&(first.as_str(), second.as_str())).into_iter().flatten()
             {
-                if names.get(at..).is_some_and(|rest| rest.starts_with(between)) {
+                if names.get(at..).is_some_and(|rest| rest.starts_with(along)) {
                     rules.push((*rank, *rule));
                 }
             }
@@ -190,7 +208,8 @@ fn way<'a>(
         }
         of_server(graph, hop, &mut layers);
     }
-    let rules = found.on(&names);
+    let hops: Vec<usize> = path.hops.iter().map(|hop| hop.number).collect();
+    let rules = found.on(&hops, &names);
     Way { names, layers, rules, alike: 0, says_nothing }
 }
 

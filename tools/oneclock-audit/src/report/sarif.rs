@@ -1,6 +1,6 @@
 //! SARIF 2.1.0, for code scanning: every finding with its place, and the other layer as a related location, so that one
-//! pull request shows both. What is ignored or in the baseline is not among the results: whoever shows them would show
-//! those too.
+//! pull request shows both. What the baseline has says so (`baselineState`), and what is ignored says where and why
+//! (`suppressions`): whoever shows results knows what to leave out, and whoever counts them loses none.
 //!
 //! Bounds of the best-known reader are kept: it takes 5000 results of a run, and 1000 locations of a result. What is left
 //! out is told in a notification of the run, as is every file that was not read.
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Report, coverage, words};
 use crate::audited::Found;
-use crate::rules::{Rule, Severity};
+use crate::rules::{Finding, Rule, Severity};
 use crate::source::Place;
 
 /// The most results that are written, the loudest.
@@ -26,8 +26,26 @@ impl Report<'_> {
     #[must_use]
     pub fn sarif(&self) -> Value {
         let rules: Vec<&Rule> = crate::every_rule().collect();
-        let all: Vec<&Found> = self.audited.new_findings().collect();
-        let results = all.iter().take(MOST_RESULTS).map(|found| result(found, &rules));
+        let (known, new): (Vec<&Found>, Vec<&Found>) = self.audited.findings.iter().partition(|found| found.known);
+        let found = new.into_iter().chain(known).map(|found| {
+            let mut result = result(&found.finding, &rules);
+            result["partialFingerprints"] = json!({"primaryLocationLineHash": found.fingerprint});
+            if self.audited.compared {
+                result["baselineState"] = if found.known { "unchanged" } else { "new" }.into();
+            }
+            result
+        });
+        let ignored = self.audited.ignored.iter().map(|ignored| {
+            let mut result = result(&ignored.finding, &rules);
+            result["suppressions"] = json!([{
+                "kind": "inSource",
+                "justification": ignored.reason,
+                "location": {"physicalLocation": physical(&ignored.place)},
+            }]);
+            result
+        });
+        let all = self.audited.findings.len() + self.audited.ignored.len();
+        let results = found.chain(ignored).take(MOST_RESULTS);
         let mut driver = json!({
             "name": "oneclock audit",
             "semanticVersion": env!("CARGO_PKG_VERSION"),
@@ -45,7 +63,7 @@ impl Report<'_> {
                 "columnKind": "unicodeCodePoints",
                 "invocations": [{
                     "executionSuccessful": true,
-                    "toolExecutionNotifications": self.notifications(all.len()),
+                    "toolExecutionNotifications": self.notifications(all),
                 }],
                 "results": results.collect::<Vec<_>>(),
             }],
@@ -84,8 +102,7 @@ fn described(rule: &Rule, home: &str) -> Value {
     value
 }
 
-fn result(found: &Found, rules: &[&Rule]) -> Value {
-    let finding = &found.finding;
+fn result(finding: &Finding, rules: &[&Rule]) -> Value {
     let mut text = finding.says.clone();
     for (says, title) in [(&finding.consequence, "Consequence"), (&finding.help, "Way out")] {
         if !says.is_empty() {
@@ -102,7 +119,6 @@ fn result(found: &Found, rules: &[&Rule]) -> Value {
         "message": message(&text),
         "locations": [{"physicalLocation": physical(&finding.place)}],
         "relatedLocations": related.collect::<Vec<_>>(),
-        "partialFingerprints": {"primaryLocationLineHash": found.fingerprint},
     })
 }
 

@@ -62,6 +62,10 @@ pub(super) fn write(out: &mut dyn Write, report: &Report<'_>, detail: Detail) ->
     roots.sort_by_key(|root| !drawing.leads_to_broken(*root));
     let mut blocks: Vec<Block> = Vec::new();
     for root in roots {
+        // A way may begin in the middle, where all of them are too many.
+        if drawing.drawn.contains(&root) && graph.calls_to(root).next().is_some() {
+            continue;
+        }
         let product = graph.component(root).map_or("", |component| component.product.as_str());
         drawing.below(root, "", 0);
         let lines = std::mem::take(&mut drawing.lines);

@@ -14,19 +14,23 @@ use crate::rules::Severity;
 pub(super) const fn kind(kind: Kind) -> &'static str {
     match kind {
         Kind::Connect => "connect",
-        Kind::Header => "receiving",
+        Kind::Header => "the request itself",
         Kind::FirstByte => "first byte",
         Kind::Idle => "silence",
         Kind::Attempt => "one attempt",
         Kind::Total => "total",
         Kind::PoolWait => "wait for a place",
+        Kind::LockWait => "wait for a lock",
         Kind::ServerKill => "server ends it",
         Kind::Statement => "statement",
         Kind::Redelivery => "redelivery",
         Kind::KeepAlive => "keep-alive",
+        Kind::Lifetime => "connection kept",
+        Kind::IdleInTransaction => "open without work",
         Kind::Probe => "probe",
         Kind::Grace => "grace",
         Kind::Backoff => "wait between",
+        Kind::Retrying => "tries begin",
         Kind::Attempts => "tries",
         Kind::Retention => "remembered",
         Kind::Breaker => "breaker",
@@ -53,7 +57,7 @@ pub(super) fn amount(setting: &Setting) -> String {
     }
 }
 
-/// How long a caller waits, on an arrow: `6s (2 × 3s)`, `60s of silence`, `no limit`, `limit unknown`.
+/// How long a caller waits, on an arrow: `6s (2 × 3s)`, `60s of silence`, `2 × 60s of silence`, `no limit`, `limit unknown`.
 pub(crate) fn arrow(hop: &Hop<'_>) -> String {
     if hop.call.streaming {
         return "stream".to_owned();
@@ -70,7 +74,11 @@ pub(super) fn patience(limits: &Limits<'_>) -> String {
     };
     match all {
         Patience::AtMost(time) => format!("{}{tries}", shown(time)),
-        Patience::Silence(time) => format!("{}{tries} of silence", shown(time)),
+        // Between two reads tries do not add up.
+        Patience::Silence(all) => match (limits.tries(), limits.attempt().time()) {
+            (Some(tries), Some(one)) if tries > 1 && all > one => format!("{tries} × {} of silence", shown(one)),
+            _ => format!("{} of silence", shown(all)),
+        },
         Patience::Forever => "no limit".to_owned(),
         Patience::Unknown => "limit unknown".to_owned(),
     }
@@ -135,18 +143,33 @@ pub(super) const fn is_turning(c: char) -> bool {
 }
 
 /// What is wrong with a hop, the loudest first: findings about it, by the number of the hop. Of a finding between several,
-/// the innermost call is the one that does not fit. Notes break nothing.
+/// the innermost call is the one that does not fit. One that does not say which of the calls between two components it is
+/// about is about all of them. Notes break nothing.
 pub(super) fn broken<'a>(audited: &'a Audited, graph: &Graph<'_>) -> HashMap<usize, Vec<&'a Found>> {
-    let mut by_pair: HashMap<(&str, &str), Vec<&Found>> = HashMap::new();
-    for found in audited.findings.iter().filter(|found| found.finding.severity < Severity::Note) {
-        if let [.., from, to] = &*found.finding.between {
-            by_pair.entry((from, to)).or_default().push(found);
+    let mut by_pair: HashMap<(&str, &str), Vec<usize>> = HashMap::new();
+    let mut by_hop: HashMap<usize, Vec<usize>> = HashMap::new();
+    for (rank, found) in audited.findings.iter().enumerate() {
+        let finding = &found.finding;
+        match (finding.hops.last(), &*finding.between) {
+            _ if finding.severity >= Severity::Note => {}
+            (Some(_), _) => {
+                let mut hops: Vec<usize> = found.hops.iter().filter_map(|hops| hops.last().copied()).collect();
+                hops.dedup();
+                hops.into_iter().for_each(|hop| by_hop.entry(hop).or_default().push(rank));
+            }
+            (None, [.., from, to]) => by_pair.entry((from, to)).or_default().push(rank),
+            (None, _) => {}
         }
     }
     let mut broken = HashMap::new();
     for hop in &graph.hops {
-        if let Some(found) = by_pair.get(&(graph.name(hop.from), graph.callee(hop).as_str())) {
-            broken.insert(hop.number, found.clone());
+        let mut ranks = by_hop.remove(&hop.number).unwrap_or_default();
+        ranks.extend(by_pair.get(&(graph.name(hop.from), graph.callee(hop).as_str())).into_iter().flatten());
+        ranks.sort_unstable();
+        ranks.dedup();
+        let found: Vec<&Found> = ranks.into_iter().filter_map(|rank| audited.findings.get(rank)).collect();
+        if !found.is_empty() {
+            broken.insert(hop.number, found);
         }
     }
     broken

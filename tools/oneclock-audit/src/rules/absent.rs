@@ -1,14 +1,14 @@
 //! Limits that are not there, that nobody chose, or that are another thing than they look like.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
-use super::{Finding, Rule, Severity, words};
+use super::{Finding, Group, Rule, Severity, words};
 use crate::amount::shown;
 use crate::catalogue::Kind;
 use crate::graph::limits::Patience;
 use crate::graph::{Graph, Hop};
-use crate::inventory::{Role, Setting, Stated};
+use crate::inventory::{ComponentId, Role, Setting, Stated};
 
 /// Nothing bounds a call.
 pub(super) const NO_LIMIT: Rule = Rule {
@@ -42,33 +42,28 @@ pub(super) const FLAT_TIMEOUTS: Rule = Rule {
     look: flat_timeouts,
 };
 
-/// Calls that no layer outside of them bounds, on any way to them.
+/// Calls that no layer outside of them bounds, however many calls away. (Inside of a bounded one it is
+/// `outer-before-inner` that tells what may wait for ever.)
 fn unbounded_outside(graph: &Graph<'_>) -> HashSet<usize> {
+    let bounding = graph.hops.iter().filter(|hop| !hop.call.streaming && hop.limits.attempt().at_most().is_some());
+    let mut next: Vec<ComponentId> = bounding.filter_map(|hop| hop.to).collect();
     let mut bounded = HashSet::new();
-    let mut unbounded = HashSet::new();
-    for path in graph.paths() {
-        let mut outside = false;
-        for hop in &path.hops {
-            if outside {
-                bounded.insert(hop.number)
-            } else {
-                unbounded.insert(hop.number)
-            };
-            outside |= hop.limits.attempt().at_most().is_some();
+    while let Some(id) = next.pop() {
+        if bounded.insert(id) {
+            next.extend(graph.calls_of(id).filter_map(|hop| hop.to));
         }
     }
-    unbounded.retain(|hop| !bounded.contains(hop));
-    unbounded
+    graph.hops.iter().filter(|hop| !bounded.contains(&hop.from)).map(|hop| hop.number).collect()
 }
 
 /// What stands between leaves the limit to the caller; a stream has none.
-fn is_asked(graph: &Graph<'_>, hop: &Hop<'_>) -> bool {
+pub(super) fn is_asked(graph: &Graph<'_>, hop: &Hop<'_>) -> bool {
     let between = graph.component(hop.from).is_some_and(|component| component.role == Role::Between);
     !hop.call.streaming && !between
 }
 
 /// Whether the callee ends the work, or the call asks for statements that end.
-fn is_ended(graph: &Graph<'_>, hop: &Hop<'_>) -> bool {
+pub(super) fn is_ended(graph: &Graph<'_>, hop: &Hop<'_>) -> bool {
     let serving = |kind| hop.to.and_then(|to| graph.serving(to, kind));
     let ends = [serving(Kind::ServerKill), serving(Kind::Statement), hop.limits.get(Kind::Statement)];
     ends.into_iter().flatten().any(|setting| setting.amount.after().is_some())
@@ -77,80 +72,81 @@ fn is_ended(graph: &Graph<'_>, hop: &Hop<'_>) -> bool {
 /// One for each file and setting: a gateway with twenty routes has one thing to write.
 fn no_limit(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
     let unbounded = unbounded_outside(graph);
-    let mut found: BTreeMap<(&str, &str), Vec<(&Hop<'_>, &Setting)>> = BTreeMap::new();
     for hop in graph.hops.iter().filter(|hop| is_asked(graph, hop) && unbounded.contains(&hop.number)) {
         if hop.limits.patience() != Patience::Forever || is_ended(graph, hop) {
             continue;
         }
-        let kinds = [Kind::Total, Kind::Attempt, Kind::FirstByte, Kind::Idle];
-        let Some(setting) = kinds.into_iter().find_map(|kind| hop.limits.get(kind)) else { continue };
-        found.entry((&setting.place.file, &setting.known.id)).or_default().push((hop, setting));
-    }
-    for hops in found.values() {
-        let Some((hop, setting)) = hops.first() else { continue };
-        let says = format!("{}{} may wait for ever", words::hop(graph, hop), and_more(hops));
+        let Some(setting) = hop.limits.unbounds() else { continue };
+        let (call, several) = (words::hop(graph, hop), " may wait for ever".to_owned());
+        let says = format!("{call}{several}");
         let finding = Finding::new(&NO_LIMIT, Severity::Warning, &setting.place, says)
             .label(words::setting(setting))
-            .between(words::along(graph, &[hop]))
+            .along(graph, &[hop])
             .consequence("one callee that hangs takes a worker or a connection of every caller with it")
-            .help("set a limit, or hand on a budget that has one");
+            .help("set a limit, or hand on a budget that has one")
+            .group(in_file(setting, hop, call, several));
         findings.push(finding);
     }
 }
 
-/// The calls that a finding is about and does not name.
-fn and_more(hops: &[(&Hop<'_>, &Setting)]) -> String {
-    words::and_more(hops.iter().map(|(hop, _)| hop.edge).collect::<HashSet<_>>().len())
+/// One thing to write, in one file.
+pub(super) fn in_file(setting: &Setting, hop: &Hop<'_>, subject: String, several: String) -> Group {
+    Group { key: format!("{} {}", setting.place.file, setting.known.id), call: hop.edge, subject, several }
 }
 
 /// One for each file and setting.
 fn idle_is_no_total(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
     let unbounded = unbounded_outside(graph);
-    let mut told = HashSet::new();
     for hop in graph.hops.iter().filter(|hop| is_asked(graph, hop) && unbounded.contains(&hop.number)) {
-        let Patience::Silence(time) = hop.limits.patience() else { continue };
-        let Some(setting) = hop.limits.decides().filter(|setting| setting.known.kind == Kind::Idle) else { continue };
-        if !words::is_written(setting) || !told.insert((&setting.place.file, &setting.known.id)) {
-            continue;
-        }
-        let says = format!("{}: {} bounds silence, not the whole", words::hop(graph, hop), words::setting(setting));
-        let finding = Finding::new(&IDLE_IS_NO_TOTAL, Severity::Note, &setting.place, says)
-            .label(format!("at most {} between two reads or writes", shown(time)))
-            .between(words::along(graph, &[hop]))
-            .consequence("an answer that comes byte by byte goes on for as long as it likes")
-            .help("bound the whole in the caller or in the server, or hand on a budget");
+        // Of one try: they do not add up between two reads.
+        let Patience::Silence(time) = hop.limits.attempt() else { continue };
+        let decides = hop.limits.decides_attempt().filter(|setting| setting.known.kind == Kind::Idle);
+        let Some(setting) = decides.filter(|setting| words::is_written(setting)) else { continue };
+        let call = words::hop(graph, hop);
+        let is_over = time.is_zero();
+        let what =
+            if is_over { "is over at once: zero is no \"for ever\" here" } else { "bounds silence, not the whole" };
+        // Several may have different numbers.
+        let several = format!(": {} {what}", setting.known.key);
+        let says = format!("{call}: {} {what}", words::setting(setting));
+        let (consequence, help) = if is_over {
+            ("an answer that is not there yet is never waited for", "write down how long nothing may be heard")
+        } else {
+            let help = "bound the whole in the caller or in the server, or hand on a budget";
+            ("an answer that comes byte by byte goes on for as long as it likes", help)
+        };
+        let label = if is_over {
+            "no time at all".to_owned()
+        } else {
+            format!("at most {} between two reads or writes", shown(time))
+        };
+        let severity = if is_over { Severity::Warning } else { Severity::Note };
+        let finding = Finding::new(&IDLE_IS_NO_TOTAL, severity, &setting.place, says)
+            .label(label)
+            .along(graph, &[hop])
+            .consequence(consequence)
+            .help(help)
+            .group(in_file(setting, hop, call, several));
         findings.push(finding);
     }
 }
 
 /// One for each setting, with the first places: a repository with a hundred routes has one default.
 fn hidden_default(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
-    const PLACES: usize = 5;
-    let mut found: BTreeMap<&str, Vec<(&Hop<'_>, &Setting)>> = BTreeMap::new();
     for hop in graph.hops.iter().filter(|hop| !hop.call.streaming) {
         let hidden = |setting: &&&Setting| setting.stated == Stated::Default && setting.known.hidden;
         for setting in hop.limits.all().iter().filter(hidden) {
-            found.entry(&setting.known.id).or_default().push((hop, setting));
+            let (known, amount) = (setting.known, &setting.amount);
+            let call = words::hop(graph, hop);
+            let several = format!(": {} {amount} is in force, and nobody wrote it", known.key);
+            let finding = Finding::new(&HIDDEN_DEFAULT, Severity::Note, &setting.place, format!("{call}{several}"))
+                .label(format!("no {} here: {} takes {amount} ({})", known.key, known.product, known.versions))
+                .along(graph, &[hop])
+                .consequence(known.fires.clone())
+                .help(format!("write {} down, with the value that you mean", known.key))
+                .group(Group { key: known.id.clone(), call: hop.edge, subject: call, several });
+            findings.push(finding);
         }
-    }
-    for hops in found.values_mut() {
-        hops.sort_by_key(|(hop, setting)| (&setting.place, hop.number));
-        let Some((hop, setting)) = hops.first() else { continue };
-        let more = and_more(hops);
-        let known = setting.known;
-        let (call, amount) = (words::hop(graph, hop), &setting.amount);
-        let says = format!("{call}{more}: {} {amount} is in force, and nobody wrote it", known.key);
-        let mut finding = Finding::new(&HIDDEN_DEFAULT, Severity::Note, &setting.place, says)
-            .label(format!("no {} here: {} takes {amount} ({})", known.key, known.product, known.versions))
-            .between(words::along(graph, &[hop]))
-            .consequence(known.fires.clone())
-            .help(format!("write {} down, with the value that you mean", known.key));
-        let mut places: Vec<_> = hops.iter().map(|(_, setting)| &setting.place).collect();
-        places.dedup();
-        for place in places.into_iter().skip(1).take(PLACES) {
-            finding = finding.related(place, "here too");
-        }
-        findings.push(finding);
     }
 }
 
@@ -182,7 +178,7 @@ fn flat_timeouts(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
             let says = format!("{same} layers in a row have {}", shown(*time));
             let mut finding = Finding::new(&FLAT_TIMEOUTS, Severity::Note, &first.place, says)
                 .label(words::setting(first))
-                .between(words::along(graph, hops))
+                .along(graph, hops)
                 .consequence("whichever fires first is chance, and what the others would have said is lost")
                 .help("give each layer less than the one outside of it, or hand on one budget");
             for (_, setting) in times.iter().skip(from + 1).take(same - 1).flatten() {

@@ -31,10 +31,11 @@ fn budget_overdrawn(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
                 shown(step.calls),
                 shown(std::time::Duration::from_millis(u64::try_from(-rest).unwrap_or(u64::MAX))),
             );
-            let kept = step.reserve + step.own;
+            let kept = step.reserve.saturating_add(step.own);
             let kept =
                 if kept.is_zero() { String::new() } else { format!("; {} of it are for its own steps", shown(kept)) };
-            let finding = Finding::new(&BUDGET_OVERDRAWN, Severity::Error, at, says)
+            let severity = if step.certain { Severity::Error } else { Severity::Warning };
+            let finding = Finding::new(&BUDGET_OVERDRAWN, severity, at, says)
                 .label(format!("up to {}", shown(*longest)))
                 .related(&entry.place, format!("the budget: {} for {}{kept}", shown(entry.budget), entry.name))
                 .between([step.name.clone(), callee.clone()])

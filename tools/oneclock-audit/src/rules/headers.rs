@@ -34,6 +34,7 @@ fn header_units(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         for written in all.iter().filter(of) {
             let read = all.iter().find(|one| at(one) && one.header == written.header && one.unit != written.unit);
             let Some(read) = read.filter(|_| told.insert((hop.from, hop.to, &written.header))) else { continue };
+            let severity = if hop.others == 0 { Severity::Error } else { Severity::Warning };
             let says = format!(
                 "{}: {} is written in {} and read in {}",
                 words::hop(graph, hop),
@@ -41,10 +42,10 @@ fn header_units(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
                 unit(written.unit),
                 unit(read.unit),
             );
-            let finding = Finding::new(&HEADER_UNITS, Severity::Error, &written.place, says)
+            let finding = Finding::new(&HEADER_UNITS, severity, &written.place, says)
                 .label(format!("written in {}", unit(written.unit)))
                 .related(&read.place, format!("read in {}", unit(read.unit)))
-                .between(words::along(graph, &[hop]))
+                .along(graph, &[hop])
                 .consequence("a thousand times too long, or a thousandth of what was meant")
                 .help(
                     "use a header whose unit is fixed (grpc-timeout, x-envoy-expected-rq-timeout-ms), or agree on one",

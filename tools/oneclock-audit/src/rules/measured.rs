@@ -1,12 +1,13 @@
 //! Limits against what was measured, and against what a person waits for.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::{Finding, Rule, Severity, words};
 use crate::amount::shown;
-use crate::graph::Graph;
 use crate::graph::limits::Patience;
-use crate::inventory::{On, Role};
+use crate::graph::{Graph, Hop};
+use crate::inventory::{ComponentId, Entry, On, Role};
 
 /// A limit is near, or far from, what is normal.
 pub(super) const TIMEOUT_AND_P99: Rule = Rule {
@@ -67,15 +68,48 @@ fn timeout_and_p99(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         let finding = Finding::new(&TIMEOUT_AND_P99, severity, &decides.place, says)
             .label(words::setting(decides))
             .related(at, format!("P99 {}", shown(p99)))
-            .between(words::along(graph, &[hop]))
+            .along(graph, &[hop])
             .consequence(consequence)
-            .help(format!(
-                "between {} and {} would be 3 to 5 times",
-                shown(p99.saturating_mul(3)),
-                shown(p99.saturating_mul(5))
-            ));
+            .help(advice(graph, hop, p99));
         findings.push(finding);
     }
+}
+
+/// A healthy limit, and no longer than whoever waits has.
+fn advice(graph: &Graph<'_>, hop: &Hop<'_>, p99: Duration) -> String {
+    let (least, most) = (p99.saturating_mul(3), p99.saturating_mul(5));
+    let entries = graph.inventory.entries.iter().filter(|entry| reaches(graph, entry, hop.from));
+    let tightest = entries.min_by_key(|entry| entry.budget.saturating_sub(entry.reserve));
+    let Some((entry, has)) = tightest.map(|entry| (entry, entry.budget.saturating_sub(entry.reserve))) else {
+        return format!("between {} and {} would be 3 to 5 times", words::about(least), words::about(most));
+    };
+    if least > has {
+        return format!(
+            "3 to 5 times would be {} to {}, and {} has {}: make the callee faster, or wait longer out there",
+            words::about(least),
+            words::about(most),
+            entry.name,
+            shown(has),
+        );
+    }
+    let most = most.min(has);
+    let why = if most == has { format!(", within what {} has", entry.name) } else { String::new() };
+    format!("between {} and {} would be 3 to 5 times{why}", words::about(least), words::about(most))
+}
+
+/// Whether an entry's requests come to a component.
+fn reaches(graph: &Graph<'_>, entry: &Entry, to: ComponentId) -> bool {
+    let mut seen = HashSet::new();
+    let mut next: Vec<ComponentId> = graph.who_answers(entry).into_iter().collect();
+    while let Some(id) = next.pop() {
+        if id == to {
+            return true;
+        }
+        if seen.insert(id) {
+            next.extend(graph.calls_of(id).filter_map(|hop| hop.to));
+        }
+    }
+    false
 }
 
 fn breaker_and_timeout(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
@@ -93,9 +127,9 @@ fn breaker_and_timeout(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         let finding = Finding::new(&BREAKER_AND_TIMEOUT, Severity::Warning, &breaker.place, says)
             .label(words::setting(breaker))
             .related(&decides.place, words::setting(decides))
-            .between(words::along(graph, &[hop]))
+            .along(graph, &[hop])
             .consequence("no call is ever slow: of a callee that gets slower the breaker sees nothing but failures")
-            .help(format!("call slow what takes {} or so", shown(limit / 2)));
+            .help(format!("call slow what takes {} or so", words::about(limit / 2)));
         findings.push(finding);
     }
 }
@@ -111,7 +145,7 @@ fn sync_too_long(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         let says = format!("{} may keep somebody waiting for {}", words::hop(graph, hop), shown(limit));
         let finding = Finding::new(&SYNC_TOO_LONG, Severity::Note, &decides.place, says)
             .label(words::setting(decides))
-            .between(words::along(graph, &[hop]))
+            .along(graph, &[hop])
             .consequence("whoever waits has gone, and something on the way has given up, long before")
             .help("accept the work with 202 and a place to ask for its state, and let it run as a job");
         findings.push(finding);

@@ -13,18 +13,23 @@
 
 mod absent;
 mod budget;
+mod grouped;
 mod headers;
 mod layering;
 mod measured;
 mod retries;
 mod reversed;
 mod stores;
+mod topology;
 mod words;
+
+use std::collections::HashSet;
 
 use serde::Serialize;
 
-use crate::graph::Graph;
+use crate::graph::{Graph, Hop};
 use crate::source::Place;
+pub(crate) use grouped::{Group, first, grouped};
 
 /// A rule.
 #[derive(Debug)]
@@ -73,10 +78,16 @@ pub struct Finding {
     pub help: String,
     /// Between whom, for the drawing: names of components from the outside in; may be empty.
     pub between: Vec<String>,
+    /// The calls between them, by their numbers in [`Graph::hops`]: two components may have several. Empty where nobody
+    /// knows which.
+    pub hops: Vec<usize>,
+    /// With what it is told together, once what is ignored is gone.
+    #[serde(skip)]
+    pub(crate) group: Option<Group>,
 }
 
 /// Another place that a finding is about.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Related {
     /// Where.
     pub place: Place,
@@ -107,21 +118,50 @@ pub const RULES: &[&Rule] = &[
     &measured::SYNC_TOO_LONG,
     &measured::BREAKER_AND_TIMEOUT,
     &headers::HEADER_UNITS,
+    &topology::TOPOLOGY_NOT_UNDERSTOOD,
 ];
 
 /// Asks every rule. What several ways through the graph lead to is told once; the loudest come first, then by place.
 #[must_use]
 pub fn judge(graph: &Graph<'_>) -> Vec<Finding> {
+    first(places(graph)).collect()
+}
+
+/// The same, one for each place that it can be silenced at: what is ignored in one place is told of the next.
+#[must_use]
+pub(crate) fn places(graph: &Graph<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for rule in RULES {
         (rule.look)(graph, &mut findings);
     }
-    findings.sort_by(|a, b| {
-        let order = |one: &Finding| (one.severity, one.place.clone(), one.rule, one.says.clone());
-        order(a).cmp(&order(b))
+    findings.iter_mut().for_each(|finding| alike(graph, finding));
+    sort(&mut findings);
+    findings.dedup();
+    // Ways through a folder of alternatives lead to the same settings again and again: that is one thing to mend.
+    let mut settings = HashSet::new();
+    findings.retain(|one| {
+        let unsure = one.group.is_some() && !one.related.is_empty();
+        let places: Vec<Place> = one.places().cloned().collect();
+        !unsure || settings.insert((one.rule, one.severity, places))
     });
-    findings.dedup_by(|a, b| a.rule == b.rule && a.place == b.place && a.says == b.says);
     findings
+}
+
+/// Of a call to a name that several answer to, what is said of each of them in the same words is told once.
+fn alike(graph: &Graph<'_>, finding: &mut Finding) {
+    let hops: Vec<&Hop<'_>> = finding.hops.iter().filter_map(|number| graph.hops.get(*number)).collect();
+    let Some(unsure) = hops.iter().find(|hop| hop.others > 0).filter(|_| finding.group.is_none()) else { return };
+    let key = format!("{} {}", finding.says, unsure.call.place);
+    let subject = finding.says.clone();
+    finding.group = Some(Group { key, call: unsure.edge, subject, several: String::new() });
+}
+
+/// The loudest first, then by place.
+pub(crate) fn sort(findings: &mut [Finding]) {
+    findings.sort_by(|a, b| {
+        let order = |one: &Finding| (one.severity, one.place.clone(), one.rule);
+        order(a).cmp(&order(b)).then_with(|| a.says.cmp(&b.says)).then_with(|| a.related.cmp(&b.related))
+    });
 }
 
 /// The rule of an id.
@@ -146,6 +186,8 @@ impl Finding {
             consequence: String::new(),
             help: String::new(),
             between: Vec::new(),
+            hops: Vec::new(),
+            group: None,
         }
     }
 
@@ -181,6 +223,26 @@ impl Finding {
     #[must_use]
     pub fn between(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.between = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Between whom, and by which calls, from the outside in.
+    #[must_use]
+    pub(crate) fn along(mut self, graph: &Graph<'_>, hops: &[&Hop<'_>]) -> Self {
+        self.between = words::along(graph, hops);
+        self.hops = hops.iter().map(|hop| hop.number).collect();
+        self
+    }
+
+    /// Its place, and those of the other side.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
+        std::iter::once(&self.place).chain(self.related.iter().map(|related| &related.place))
+    }
+
+    /// With what it is told together.
+    #[must_use]
+    pub(crate) fn group(mut self, group: Group) -> Self {
+        self.group = Some(group);
         self
     }
 }

@@ -1,11 +1,12 @@
 //! What is tried again: may it be, and what does it come to when every layer tries again?
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use super::{Finding, Rule, Severity, words};
+use super::{Finding, Group, Rule, Severity, words};
 use crate::catalogue::Kind;
 use crate::graph::{Graph, Hop};
-use crate::inventory::{EdgeId, Effects, Stated};
+use crate::inventory::{Effects, Stated};
+use crate::source::Place;
 
 /// A call is repeated although repeating it does something again.
 pub(super) const UNSAFE_RETRY: Rule = Rule {
@@ -33,7 +34,6 @@ const REPEATABLE: &[&str] = &["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"
 
 /// One for each retry policy: the calls that it holds for are told together.
 fn unsafe_retry(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
-    let mut told: HashMap<_, (Finding, HashSet<EdgeId>)> = HashMap::new();
     for hop in &graph.hops {
         let Some(attempts) = hop.limits.get(Kind::Attempts) else { continue };
         if hop.limits.tries() == Some(1) || matches!(attempts.amount, crate::amount::Amount::Unknown(_)) {
@@ -65,23 +65,17 @@ fn unsafe_retry(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
             (_, true) => "what must not be repeated (POST, PATCH) is not left out".to_owned(),
             (_, false) => format!("it is for {}", call.methods.join(", ")),
         };
-        let one = (&attempts.place, severity, which.clone());
-        if let Some((_, edges)) = told.get_mut(&one) {
-            edges.insert(hop.edge);
-            continue;
-        }
-        let says = format!("is tried {}, and {which}", times(hop.limits.tries()));
+        let several = format!(" are tried {}, and {which}", times(hop.limits.tries()));
+        let subject = words::hop(graph, hop);
+        let key = format!("{} {which}", attempts.place);
+        let says = format!("{subject} is tried {}, and {which}", times(hop.limits.tries()));
         let finding = Finding::new(&UNSAFE_RETRY, severity, &attempts.place, says)
             .label(words::setting(attempts))
             .related(&call.place, format!("the call: {}", call.label))
-            .between(words::along(graph, &[hop]))
+            .along(graph, &[hop])
             .consequence("a try that was cut off may have been carried out: the next one does it again")
-            .help("try again only what may be repeated, or give the call an idempotency key that the callee enforces");
-        told.insert(one, (finding, HashSet::from([hop.edge])));
-    }
-    for (mut finding, edges) in told.into_values() {
-        let are = if edges.len() > 1 { finding.says.replacen("is tried", "are tried", 1) } else { finding.says };
-        finding.says = format!("{}{} {are}", finding.between.join(" → "), words::and_more(edges.len()));
+            .help("try again only what may be repeated, or give the call an idempotency key that the callee enforces")
+            .group(Group { key, call: hop.edge, subject, several });
         findings.push(finding);
     }
 }
@@ -90,17 +84,36 @@ fn times(tries: Option<u64>) -> String {
     tries.map_or_else(|| "without end".to_owned(), |tries| format!("up to {tries} times"))
 }
 
+fn is_written(hop: &Hop<'_>) -> bool {
+    hop.limits.get(Kind::Attempts).is_some_and(words::is_written)
+}
+
+/// Whether a layer makes more of what is slow. By default some products repeat only what failed to connect, and the like:
+/// then a default counts where a limit that fires makes them try again.
+fn repeats_slow_calls(hop: &Hop<'_>) -> bool {
+    let again = || hop.limits.all().iter().any(|limit| limit.known.retries && limit.amount.after().is_some());
+    hop.limits.tries() != Some(1) && (is_written(hop) || again())
+}
+
+/// What a layer's retries stand for, however many calls have them.
+fn places<'a>(hop: &Hop<'a>) -> Option<&'a Place> {
+    hop.limits.get(Kind::Attempts).map(|attempts| &attempts.place)
+}
+
 fn amplification(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
-    let mut told = HashSet::new();
+    // Of the ways between two layers the one that makes the most of a request is told.
+    let mut told: HashMap<_, (u64, usize)> = HashMap::new();
     for path in graph.paths() {
-        let layers: Vec<&Hop<'_>> = path.hops.iter().copied().filter(|hop| hop.limits.tries() != Some(1)).collect();
+        let layers: Vec<&Hop<'_>> = path.hops.iter().copied().filter(|hop| repeats_slow_calls(hop)).collect();
         let (Some(first), Some(last)) = (layers.first(), layers.last()) else { continue };
         let product = layers.iter().try_fold(1_u64, |product, hop| product.checked_mul(hop.limits.tries()?));
         let loud = product.is_none_or(|product| product >= LOUD);
-        if layers.len() < 2
-            || product.is_some_and(|product| product < KNOWN)
-            || !told.insert((first.number, last.number))
-        {
+        if layers.len() < 2 || product.is_some_and(|product| product < KNOWN) {
+            continue;
+        }
+        let most = product.unwrap_or(u64::MAX);
+        let before = told.get(&(places(first), places(last))).copied();
+        if before.is_some_and(|(before, _)| before >= most) {
             continue;
         }
         let factors: Vec<String> = layers
@@ -117,11 +130,11 @@ fn amplification(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         let requests = product.map_or_else(|| "without end".to_owned(), |product| format!("{product} requests"));
         let says = format!("one request of {} can become {requests} to {}", graph.name(first.from), graph.callee(last));
         // Defaults of a product that multiply are its own doing, and worth knowing.
-        let written = |hop: &&Hop<'_>| hop.limits.get(Kind::Attempts).is_some_and(words::is_written);
-        let severity = if loud && layers.iter().any(written) { Severity::Warning } else { Severity::Note };
+        let severity =
+            if loud && layers.iter().any(|hop| is_written(hop)) { Severity::Warning } else { Severity::Note };
         let mut finding = Finding::new(&AMPLIFICATION, severity, place, says)
             .label(last.limits.get(Kind::Attempts).map(words::setting).unwrap_or_default())
-            .between(words::along(graph, &path.hops))
+            .along(graph, &path.hops)
             .consequence(format!("when the innermost one is slow, it gets the most: {}", factors.join(" × ")))
             .help("try again in one layer only, the one that knows whether repeating is allowed, and within a retry budget");
         for hop in &layers[..layers.len().saturating_sub(1)] {
@@ -129,6 +142,11 @@ fn amplification(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
                 finding = finding.related(&attempts.place, words::setting(attempts));
             }
         }
-        findings.push(finding);
+        let at = before.map_or(findings.len(), |(_, at)| at);
+        told.insert((places(first), places(last)), (most, at));
+        match findings.get_mut(at) {
+            Some(lesser) => *lesser = finding,
+            None => findings.push(finding),
+        }
     }
 }

@@ -1,8 +1,12 @@
 //! Rules that run the other way: here the inner one has to last longer.
 
+use std::collections::HashSet;
+use std::time::Duration;
+
 use super::{Finding, Rule, Severity, words};
 use crate::amount::{Amount, shown};
 use crate::catalogue::Kind;
+use crate::estimate::short;
 use crate::graph::{Graph, Hop};
 use crate::inventory::{ComponentId, Setting};
 
@@ -57,11 +61,12 @@ fn written_first<'a>(a: &'a Setting, b: &'a Setting) -> (&'a Setting, &'a Settin
 }
 
 fn keep_alive_order(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
+    let mut told = HashSet::new();
     for hop in &graph.hops {
         let Some(pool) = hop.limits.get(Kind::KeepAlive) else { continue };
         let Some(server) = hop.to.and_then(|to| graph.serving(to, Kind::KeepAlive)) else { continue };
         let (Some(pooled), Some(kept)) = (pool.amount.after(), server.amount.after()) else { continue };
-        if kept > pooled {
+        if kept > pooled || !told.insert((&server.place, &pool.place)) {
             continue;
         }
         let says = format!(
@@ -75,7 +80,7 @@ fn keep_alive_order(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         let finding = Finding::new(&KEEP_ALIVE_ORDER, severity(server, pool), &first.place, says)
             .label(words::setting(first))
             .related(&second.place, words::setting(second))
-            .between(words::along(graph, &[hop]))
+            .along(graph, &[hop])
             .consequence(
                 "a request that is sent on a connection just closed fails: single 502s without a cause in any log",
             )
@@ -100,35 +105,73 @@ fn redelivered_while_running(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         if neither || visible >= works.saturating_mul(if lambda { ADVISED } else { 1 }) {
             continue;
         }
-        let severity = if visible < works { severity(again, kill) } else { Severity::Note };
-        let says = format!(
-            "a message of {} is given out again after {}, and {} may work on it for {}",
-            graph.name(hop.from),
-            shown(visible),
-            graph.callee(hop),
-            shown(works),
-        );
+        // Long enough for the work, and shorter than AWS advises: no more than worth knowing.
+        let near = visible >= works;
+        let severity = if near { Severity::Note } else { severity(again, kill) };
+        let begin = format!("a message of {} is given out again after {}", graph.name(hop.from), shown(visible));
+        let callee = graph.callee(hop);
+        let says = if near {
+            let times = short(visible.as_secs_f64() / works.as_secs_f64().max(f64::MIN_POSITIVE));
+            let times = if times == "1" { "just".to_owned() } else { format!("{times} times") };
+            format!("{begin}, {times} the limit of {callee} ({}); AWS advises {ADVISED} times", shown(works))
+        } else {
+            format!("{begin}, and {callee} may work on it for {}", shown(works))
+        };
+        let wanted = shown(works.saturating_mul(if lambda { ADVISED } else { 1 }));
+        let why = if lambda { ", six times the function's limit" } else { "" };
         let (first, second) = written_first(again, kill);
         let finding = Finding::new(&REDELIVERED_WHILE_RUNNING, severity, &first.place, says)
             .label(words::setting(first))
             .related(&second.place, words::setting(second))
-            .between(words::along(graph, &[hop]))
-            .consequence(if visible < works {
-                "two workers do the same work at the same time, and both effects happen"
-            } else {
+            .along(graph, &[hop])
+            .consequence(if near {
                 "messages that are throttled, or tried again by the poller, come back while a batch is still worked on"
+            } else {
+                "two workers do the same work at the same time, and both effects happen"
             })
-            .help(format!(
-                "let it be given out again after {} or more (six times that, for a Lambda function)",
-                shown(works)
-            ));
+            .help(format!("let it be given out again after {wanted} or later{why}"));
         findings.push(finding);
     }
+}
+
+/// Those that kill a process; all others ask it to stop, or are its own.
+const KILLS: &[&str] = &["kubernetes.grace", "kubernetes.grace_after_pre_stop", "compose.stop_grace_period"];
+
+/// What a component itself takes the time for that it is given: to stop, or for one request.
+fn own_needs<'a>(graph: &Graph<'a>, id: ComponentId, grace: &Setting) -> Option<(Duration, &'a Setting)> {
+    let own = graph.serves(id).filter(|own| match own.known.kind {
+        Kind::Grace => !KILLS.contains(&own.known.id.as_str()),
+        Kind::ServerKill => true,
+        _ => false,
+    });
+    let longer = |(time, own): &(Duration, &Setting)| Some(*time) > grace.amount.after() && words::is_written(own);
+    own.filter_map(|own| Some((own.amount.after()?, own))).filter(longer).max_by_key(|(time, _)| *time)
+}
+
+/// The process takes more time to stop than it is given, whoever calls it.
+fn own_grace_too_short(graph: &Graph<'_>, id: ComponentId, findings: &mut Vec<Finding>) {
+    let killing = graph.serves(id).filter(|setting| KILLS.contains(&setting.known.id.as_str()));
+    let Some(grace) = crate::graph::limits::chosen(killing).filter(|grace| words::is_written(grace)) else { return };
+    let (Some(given), Some((needs, own))) = (grace.amount.after(), own_needs(graph, id, grace)) else { return };
+    let what = if own.known.kind == Kind::Grace { "what it began" } else { "one request" };
+    let says = format!(
+        "{} is killed {} after it was told to stop, and it takes up to {} for {what}",
+        graph.name(id),
+        shown(given),
+        shown(needs),
+    );
+    let finding = Finding::new(&GRACE_TOO_SHORT, Severity::Warning, &grace.place, says)
+        .label(words::setting(grace))
+        .related(&own.place, words::setting(own))
+        .consequence("every deployment cuts the longest requests off in the middle")
+        .help(format!("give it more than {}, or let it stop sooner", shown(needs)));
+    findings.push(finding);
 }
 
 fn grace_too_short(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
     for number in 0..graph.inventory.components.len() {
         let id = ComponentId(number);
+        own_grace_too_short(graph, id, findings);
         let Some(grace) = graph.serving(id, Kind::Grace) else { continue };
         let Some(grace_time) = grace.amount.after() else { continue };
         let longest = graph.calls_to(id).filter(|hop| !hop.call.streaming).filter_map(|hop| {
@@ -151,7 +194,7 @@ fn grace_too_short(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         let finding = Finding::new(&GRACE_TOO_SHORT, severity, &first.place, says)
             .label(words::setting(first))
             .related(&second.place, words::setting(second))
-            .between(words::along(graph, &[hop]))
+            .along(graph, &[hop])
             .consequence("every deployment cuts the longest requests off in the middle")
             .help(format!("give it more than {}, or the requests less", shown(time)));
         findings.push(finding);
@@ -180,7 +223,7 @@ fn forgotten_too_soon(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         let finding = Finding::new(&FORGOTTEN_TOO_SOON, severity(retention, decides), &first.place, says)
             .label(words::setting(first))
             .related(&second.place, words::setting(second))
-            .between(words::along(graph, &[hop]))
+            .along(graph, &[hop])
             .consequence("a late repetition counts as new: what it does happens twice")
             .help(format!("remember keys for longer than {}", shown(horizon)));
         findings.push(finding);
@@ -188,7 +231,7 @@ fn forgotten_too_soon(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
 }
 
 /// How long a call, or a message of a queue, may be repeated.
-fn horizon<'a>(graph: &Graph<'a>, hop: &Hop<'a>) -> Option<(std::time::Duration, &'a Setting)> {
+fn horizon<'a>(graph: &Graph<'a>, hop: &Hop<'a>) -> Option<(Duration, &'a Setting)> {
     // What a queue keeps, it may give out until then.
     let queue = graph
         .serving(hop.from, Kind::Retention)

@@ -29,7 +29,7 @@ pub(super) const LOCK_LIMIT_WITHOUT_EFFECT: Rule = Rule {
 /// The least time that a caller of this component waits, and what decides it.
 fn shortest_caller<'g, 'a>(graph: &'g Graph<'a>, id: ComponentId) -> Option<(Duration, &'a Setting, &'g Hop<'a>)> {
     let callers = graph.calls_to(id).filter(|hop| !hop.call.streaming && hop.call.propagates != Propagates::Deadline);
-    let limited = callers.filter_map(|hop| Some((hop.limits.attempt().time()?, hop.limits.decides_attempt()?, hop)));
+    let limited = callers.filter_map(|hop| hop.limits.gives_up().map(|one| (one.after, one.decides, hop)));
     limited.min_by_key(|(time, ..)| *time)
 }
 
@@ -60,7 +60,7 @@ fn store_outlasts_caller(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
             let finding = Finding::new(&STORE_OUTLASTS_CALLER, severity, &first.place, says)
                 .label(words::setting(first))
                 .related(&second.place, words::setting(second))
-                .between(words::along(graph, &[outer, hop]))
+                .along(graph, &[outer, hop])
                 .consequence("under load every connection is busy for somebody who has gone")
                 .help(format!("end it well before {}", shown(waits)));
             findings.push(finding);
@@ -71,7 +71,7 @@ fn store_outlasts_caller(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
 fn lock_limit_without_effect(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
     for number in 0..graph.inventory.components.len() {
         let id = ComponentId(number);
-        let (Some(lock), Some(statement)) = (graph.serving(id, Kind::PoolWait), graph.serving(id, Kind::Statement))
+        let (Some(lock), Some(statement)) = (graph.serving(id, Kind::LockWait), graph.serving(id, Kind::Statement))
         else {
             continue;
         };

@@ -1,5 +1,8 @@
 //! What several rules say in the same words.
 
+use std::time::Duration;
+
+use crate::amount::shown;
 use crate::graph::limits::Patience;
 use crate::graph::{Graph, Hop};
 use crate::inventory::{Setting, Stated};
@@ -36,20 +39,44 @@ pub(super) fn and_more(calls: usize) -> String {
     }
 }
 
-/// How long a call may take, and why: `6s (2 tries of 3s)`, `15s`.
+/// How long a call may take, and why: `6s (2 tries of 3s)`, `2m (2 tries that hear nothing for 1m)`, `15s`.
 pub(super) fn patience(hop: &Hop<'_>) -> String {
     let limits = &hop.limits;
-    let time = |patience: &Patience| patience.time().map_or_else(|| "for ever".to_owned(), crate::amount::shown);
+    let time = |patience: &Patience| patience.time().map_or_else(|| "for ever".to_owned(), shown);
     let all = limits.patience();
     match (limits.tries(), limits.attempt()) {
         (Some(tries), one) if tries > 1 && one.time().is_some() && all.time() > one.time() => {
-            format!("{} ({tries} tries of {})", time(&all), time(&one))
+            let of = if matches!(one, Patience::Silence(_)) { "that hear nothing for" } else { "of" };
+            format!("{} ({tries} tries {of} {})", time(&all), time(&one))
         }
         _ => time(&all),
     }
 }
 
+/// A time to advise, in two digits that say something, rounded down: `3.3s`, and not `3.333s`.
+pub(super) fn about(time: Duration) -> String {
+    let micros = time.as_micros();
+    let digit = 10_u128.pow(micros.checked_ilog10().unwrap_or(0).saturating_sub(1));
+    // Whole seconds stay: `1m30s` is as short as it gets.
+    let whole = time.subsec_nanos() == 0 && time.as_secs() < 600;
+    let rounded = if whole { micros } else { micros / digit * digit };
+    shown(Duration::from_micros(u64::try_from(rounded).unwrap_or(u64::MAX)))
+}
+
 /// Whether somebody wrote it.
 pub(super) fn is_written(setting: &Setting) -> bool {
     setting.stated != Stated::Default
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_has_two_digits() {
+        for (millis, want) in [(3_333, "3.3s"), (119_500, "1m50s"), (90_000, "1m30s"), (1_234, "1.2s"), (37, "37ms")] {
+            assert_eq!(about(Duration::from_millis(millis)), want);
+        }
+        assert_eq!(about(Duration::ZERO), "0s");
+    }
 }

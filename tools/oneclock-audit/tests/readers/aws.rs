@@ -141,7 +141,7 @@ Resources:
     Service Step [AWS Lambda] answers to
     Gateway Edge [CloudFront] answers to shop.example.com
     Service Flow [AWS Step Functions] answers to
-    call Edge -> app.example.com (origin)
+    call Edge -> app.example.com (origin), spares unsafe
     call Flow -> Step (state Work)
     Step: aws.lambda.timeout = 3s by default at flow.yaml:10:9
     Edge -> app.example.com (origin): aws.cloudfront.read_timeout = 10s at flow.yaml:8:90

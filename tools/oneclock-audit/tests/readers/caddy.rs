@@ -100,3 +100,12 @@ fn what_is_broken_is_listed() {
     finds("Caddyfile", "a\n}\n", "left out Caddyfile:2:1: Unparsed, a `}` too many");
     finds("Caddyfile", "a {\n respond hello\n}\n", "");
 }
+
+#[test]
+fn connections_that_are_not_kept_are_kept_for_no_time() {
+    let text =
+        "a.example {\n  reverse_proxy http://api:80 {\n    transport http {\n      keepalive off\n    }\n  }\n}\n";
+    let found = lines(&[("Caddyfile", text)]);
+    assert!(found.iter().any(|line| line.starts_with("call ")), "{found:#?}");
+    assert!(!found.iter().any(|line| line.contains("caddy.keepalive")), "{found:#?}");
+}

@@ -174,3 +174,21 @@ fn files_that_only_look_like_it() {
     let want = "left out compose.yml:3:20: Templated, a template that is filled in elsewhere: audit what it becomes";
     finds("compose.yml", "services:\n  web:\n    image: x{{ y }}: {\n", want);
 }
+
+#[test]
+fn what_is_laid_over_a_file_beside_it_is_read_with_it() {
+    let base = "services:\n  web:\n    image: web\n    stop_grace_period: 5s\n    environment: {CART_URL: 'http://cart:1', CART_TIMEOUT: 2s}\n  cart: {image: cart}\n";
+    let over =
+        "services:\n  web:\n    stop_grace_period: 30s\n    environment: {CART_TIMEOUT: 9s}\n  extra: {image: extra}\n";
+    let want = "
+    Service web [] answers to web
+    Service cart [] answers to cart
+    Service extra [] answers to extra
+    call web -> cart (CART_URL)
+    web: compose.stop_grace_period = 30s at d/docker-compose.override.yml:3:24
+    web -> cart (CART_URL): environment.attempt = 9s at d/docker-compose.override.yml:4:33
+    cart: compose.stop_grace_period = 10s by default at d/docker-compose.yml:6:3
+    extra: compose.stop_grace_period = 10s by default at d/docker-compose.override.yml:5:3
+    ";
+    finds_in(&[("d/docker-compose.yml", base), ("d/docker-compose.override.yml", over)], want);
+}

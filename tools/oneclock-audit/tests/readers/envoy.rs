@@ -278,3 +278,44 @@ fn a_large_file_is_read_in_its_own_time() {
     assert_eq!(found.edges.len(), 20_000, "6000 routes to four hosts each, as far as calls of one file are kept");
     assert!(found.left_out.iter().any(|left| left.why == Why::TooLarge), "{:?}", found.left_out);
 }
+
+#[test]
+fn a_deadline_goes_along_only_where_the_route_takes_it() {
+    let propagates = |route: &str| {
+        let text = format!(
+            "resources:\n- '@type': type.googleapis.com/envoy.config.route.v3.RouteConfiguration\n  name: all\n  virtual_hosts:\n  - domains: ['*']\n    routes: [{{ match: {{ prefix: /, grpc: {{}} }}, route: {{ cluster: b, timeout: 1s{route} }} }}]\n"
+        );
+        let inventory = inventory(&[("rds.yaml", &text)]);
+        inventory.edges.first().map(|edge| edge.propagates)
+    };
+    assert_eq!(propagates(""), Some(oneclock_audit::inventory::Propagates::Unknown));
+    let max = ", max_stream_duration: { grpc_timeout_header_max: 0s }";
+    assert_eq!(propagates(max), Some(oneclock_audit::inventory::Propagates::Deadline));
+}
+
+#[test]
+fn silence_that_ends_the_stream_is_no_time_of_each_attempt() {
+    let text = "\
+static_resources:
+  listeners:
+  - name: front
+    address: { socket_address: { address: 0.0.0.0, port_value: 80 } }
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          stream_idle_timeout: 30s
+          route_config:
+            virtual_hosts:
+            - domains: ['*']
+              routes: [{ match: { prefix: / }, route: { cluster: cart, timeout: 0s, retry_policy: { retry_on: 5xx, num_retries: 3 } } }]
+  clusters:
+  - name: cart
+    load_assignment: { endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: cart, port_value: 1 } } } }] }] }
+";
+    let inventory = inventory(&[("envoy.yaml", text)]);
+    let graph = oneclock_audit::graph::Graph::of(&inventory);
+    let silence = oneclock_audit::graph::limits::Patience::Silence(std::time::Duration::from_secs(30));
+    let found: Vec<_> = graph.hops.iter().map(|hop| hop.limits.patience()).collect();
+    assert_eq!(found, [silence]);
+}

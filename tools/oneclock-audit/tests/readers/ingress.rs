@@ -130,7 +130,23 @@ spec:
     virtual server cafe -> tea-svc.prod:80 (path /tea): nginx_inc.proxy_connect_timeout = 1m by default at v.yaml:7:5
     virtual server cafe -> tea-svc.prod:80 (path /tea): nginx_inc.proxy_read_timeout = 5s at v.yaml:7:59
     virtual server cafe -> tea-svc.prod:80 (path /tea): nginx_inc.proxy_send_timeout = 1m by default at v.yaml:7:5
-    virtual server cafe -> tea-svc.prod:80 (path /tea): nginx_inc.proxy_next_upstream_tries = 2 at v.yaml:7:121
+    virtual server cafe -> tea-svc.prod:80 (path /tea): nginx_inc.proxy_next_upstream_tries.connects = 2 at v.yaml:7:121
     ";
     finds("v.yaml", text, want);
+}
+
+#[test]
+fn what_the_next_endpoint_is_asked_after_decides_what_an_attempt_is() {
+    let found = |annotations: &str| {
+        let text = format!(
+            "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: shop\n  annotations: {{{annotations}}}\nspec:\n  rules:\n  - http: {{paths: [{{path: /, backend: {{service: {{name: cart, port: {{number: 80}}}}}}}}]}}\n"
+        );
+        lines(&[("ingress.yaml", &text)])
+    };
+    let has = |found: &[String], what: &str| found.iter().any(|line| line.contains(what));
+    let connects = found("nginx.ingress.kubernetes.io/proxy-next-upstream: error");
+    assert!(has(&connects, ": ingress_nginx.proxy_next_upstream_tries.connects = 3 by default"), "{connects:#?}");
+    let unit = found("nginx.ingress.kubernetes.io/proxy-read-timeout: 30s");
+    assert!(has(&unit, ": ingress_nginx.proxy_read_timeout = 1m by default"), "{unit:#?}");
+    assert!(has(&unit, "NotUnderstood, proxy-read-timeout: `30s` is refused, and the default holds"), "{unit:#?}");
 }

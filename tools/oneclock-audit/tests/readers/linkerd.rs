@@ -48,7 +48,7 @@ spec:
 }
 
 #[test]
-fn a_profile_whose_routes_have_ten_seconds_that_nobody_wrote() {
+fn a_profile_whose_routes_have_no_limit_but_the_one_that_is_written() {
     let text = "\
 apiVersion: linkerd.io/v1alpha2
 kind: ServiceProfile
@@ -62,7 +62,7 @@ spec:
     Between profile web.prod [Linkerd] answers to web.prod
     call profile web.prod -> web.prod (route GET /books) GET, repeats unsafe
     call profile web.prod -> web.prod (route POST /books) POST
-    profile web.prod -> web.prod (route GET /books): linkerd.profile.timeout = 10s by default at profile.yaml:6:5
+    profile web.prod -> web.prod (route GET /books): linkerd.profile.timeout = none by default at profile.yaml:6:5
     profile web.prod -> web.prod (route GET /books): linkerd.profile.is_retryable = none at profile.yaml:6:85
     profile web.prod -> web.prod (route POST /books): linkerd.profile.timeout = 300ms at profile.yaml:7:98
     ";

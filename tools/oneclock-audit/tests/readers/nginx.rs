@@ -27,24 +27,18 @@ http {
 fn a_whole_configuration_says_what_holds_everywhere() {
     let want = "
     Gateway nginx shop.example.com [nginx] answers to shop.example.com
-    call nginx shop.example.com -> cart-1:8080 (location /cart), spares unsafe
-    call nginx shop.example.com -> cart-2:8080 (location /cart), spares unsafe
+    call nginx shop.example.com -> cart-1:8080 (location /cart to the 2 servers of shop), spares unsafe
     call nginx shop.example.com -> unix:/run/php.sock (location ~ \\.php$)
     nginx shop.example.com: nginx.client_header_timeout = 1m by default at nginx.conf:11:3
     nginx shop.example.com: nginx.client_body_timeout = 1m by default at nginx.conf:11:3
     nginx shop.example.com: nginx.send_timeout = 1m by default at nginx.conf:11:3
     nginx shop.example.com: nginx.keepalive_timeout = 1m5s at nginx.conf:4:21
-    nginx shop.example.com -> cart-1:8080 (location /cart): nginx.proxy_connect_timeout = 500ms at nginx.conf:14:71
-    nginx shop.example.com -> cart-1:8080 (location /cart): nginx.proxy_read_timeout = 1m30s at nginx.conf:3:22
-    nginx shop.example.com -> cart-1:8080 (location /cart): nginx.proxy_send_timeout = 1m by default at nginx.conf:14:33
-    nginx shop.example.com -> cart-1:8080 (location /cart): nginx.proxy_next_upstream_tries = 2 by default at nginx.conf:14:33
-    nginx shop.example.com -> cart-1:8080 (location /cart): nginx.fail_timeout = 5s at nginx.conf:6:24
-    nginx shop.example.com -> cart-1:8080 (location /cart): nginx.upstream_keepalive_timeout = 1m by default at nginx.conf:14:33
-    nginx shop.example.com -> cart-2:8080 (location /cart): nginx.proxy_connect_timeout = 500ms at nginx.conf:14:71
-    nginx shop.example.com -> cart-2:8080 (location /cart): nginx.proxy_read_timeout = 1m30s at nginx.conf:3:22
-    nginx shop.example.com -> cart-2:8080 (location /cart): nginx.proxy_send_timeout = 1m by default at nginx.conf:14:33
-    nginx shop.example.com -> cart-2:8080 (location /cart): nginx.proxy_next_upstream_tries = 2 by default at nginx.conf:14:33
-    nginx shop.example.com -> cart-2:8080 (location /cart): nginx.upstream_keepalive_timeout = 1m by default at nginx.conf:14:33
+    nginx shop.example.com -> cart-1:8080 (location /cart to the 2 servers of shop): nginx.proxy_connect_timeout = 500ms at nginx.conf:14:71
+    nginx shop.example.com -> cart-1:8080 (location /cart to the 2 servers of shop): nginx.proxy_read_timeout = 1m30s at nginx.conf:3:22
+    nginx shop.example.com -> cart-1:8080 (location /cart to the 2 servers of shop): nginx.proxy_send_timeout = 1m by default at nginx.conf:14:33
+    nginx shop.example.com -> cart-1:8080 (location /cart to the 2 servers of shop): nginx.proxy_next_upstream_tries = 2 by default at nginx.conf:14:33
+    nginx shop.example.com -> cart-1:8080 (location /cart to the 2 servers of shop): nginx.fail_timeout = 5s at nginx.conf:6:24
+    nginx shop.example.com -> cart-1:8080 (location /cart to the 2 servers of shop): nginx.upstream_keepalive_timeout = 1m by default at nginx.conf:14:33
     nginx shop.example.com -> unix:/run/php.sock (location ~ \\.php$): nginx.fastcgi_connect_timeout = 1m by default at nginx.conf:15:38
     nginx shop.example.com -> unix:/run/php.sock (location ~ \\.php$): nginx.fastcgi_read_timeout = 2m30s at nginx.conf:15:79
     nginx shop.example.com -> unix:/run/php.sock (location ~ \\.php$): nginx.fastcgi_send_timeout = 1m by default at nginx.conf:15:38
@@ -61,7 +55,7 @@ fn tries(written: &str, want: &str) {
     let found: Vec<String> = crate::told::lines(&[("nginx.conf", &text)]);
     let found: Vec<&str> = found
         .iter()
-        .filter(|line| line.contains("-> a (") && (line.contains("tries") || line.starts_with("call")))
+        .filter(|line| line.contains("-> a (") && (line.contains("_tries") || line.starts_with("call")))
         .map(|line| {
             line.split_once("location /)").map_or("", |(_, rest)| rest.split(" at ").next().unwrap_or_default())
         })
@@ -78,9 +72,9 @@ fn the_next_server_is_tried_once_each() {
     );
     let long = "proxy_next_upstream error timeout invalid_header http_500 http_502 http_503 http_504 non_idempotent;";
     tries(long, ", repeats unsafe|: nginx.proxy_next_upstream_tries = 2 by default");
-    tries("proxy_next_upstream_tries 0;", ", spares unsafe|: nginx.proxy_next_upstream_tries = 2 by default");
+    tries("proxy_next_upstream_tries 0;", ", spares unsafe|: nginx.proxy_next_upstream_tries = 2");
     tries("proxy_next_upstream_tries 1;", ", spares unsafe|: nginx.proxy_next_upstream_tries = 1");
-    tries("proxy_next_upstream_tries 9;", ", spares unsafe|: nginx.proxy_next_upstream_tries = 2 by default");
+    tries("proxy_next_upstream_tries 9;", ", spares unsafe|: nginx.proxy_next_upstream_tries = 2");
     tries("proxy_next_upstream off;", "|: nginx.proxy_next_upstream_tries = 1");
 }
 
@@ -224,4 +218,43 @@ fn other_configurations_are_none_of_nginx() {
         let found = crate::told::lines(&[(path, text)]);
         assert!(!found.iter().any(|line| line.contains("nginx")), "{path}: {found:#?}");
     }
+}
+
+#[test]
+fn without_timeout_a_slow_server_is_not_left_for_another() {
+    tries("proxy_next_upstream error;", ", spares unsafe|: nginx.proxy_next_upstream_tries.connects = 2 by default");
+    let written = "proxy_next_upstream error http_502; proxy_next_upstream_tries 2;";
+    tries(written, ", spares unsafe|: nginx.proxy_next_upstream_tries = 2");
+}
+
+#[test]
+fn servers_that_differ_in_numbers_are_one_program_and_asked_once_each() {
+    let text = "events {} http { upstream u { server app1:80; server app2:80; server app3:80; server other:80; }
+server { server_name s; location / { proxy_pass http://u; } } }";
+    let found = crate::told::lines(&[("nginx.conf", text)]);
+    let calls: Vec<&String> = found.iter().filter(|line| line.starts_with("call")).collect();
+    let want = ["app1:80", "other:80"];
+    let want = want.map(|to| format!("call nginx s -> {to} (location / to the 4 servers of u), spares unsafe"));
+    assert_eq!(calls, want.iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn what_lies_above_many_parts_is_read_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("the file");
+    write("nginx.conf", "events {}\nhttp {\n  include a.conf;\n}\n");
+    let server = "server { location / { proxy_pass http://x; } }\n";
+    write("a.conf", server);
+    let repository = oneclock_audit::walk::Repository::new(folder.path());
+    let mut inventory = oneclock_audit::inventory::Inventory::default();
+    let mut read = |name: &str| {
+        let source = oneclock_audit::source::Source::new(name, server);
+        oneclock_audit::walk::read(&repository, &source, &mut inventory);
+        inventory.components.len()
+    };
+    assert_eq!(read("a.conf"), 0, "it is read where it is included");
+    // Were it read again, nothing would lie above any more.
+    std::fs::remove_file(folder.path().join("nginx.conf")).expect("the file");
+    assert_eq!(read("a.conf"), 0, "what includes it was read again");
+    assert_eq!(read("b.conf"), 1);
 }

@@ -131,3 +131,12 @@ fn what_a_compose_file_builds_is_read_with_it() {
 fn installing_it_starts_nothing() {
     finds("web/Dockerfile", "FROM python\nCMD pip install gunicorn && ./run --server gunicorn\n", "");
 }
+
+#[test]
+fn a_keepalive_of_one_turns_it_on() {
+    let keepalive = |value: &str| {
+        let found = crate::told::lines(&[("uwsgi.ini", &format!("[uwsgi]\nhttp-keepalive = {value}\nharakiri = 5\n"))]);
+        found.iter().filter(|line| line.contains("uwsgi.http_keepalive")).count()
+    };
+    assert_eq!((keepalive("1"), keepalive("30")), (0, 1));
+}

@@ -25,7 +25,7 @@ server:
     Service orders [Spring Boot] answers to orders
     orders: spring.tomcat.connection_timeout = 5s at shop/src/main/resources/application.yml:9:24
     orders: spring.tomcat.keep_alive_timeout = 15s at shop/src/main/resources/application.yml:10:25
-    orders: spring.mvc.async.request_timeout = 45s at shop/src/main/resources/application.yml:3:30
+    orders: spring.mvc.async.request_timeout = unknown (45s, for handlers that answer from another thread only) at shop/src/main/resources/application.yml:3:30
     orders: spring.lifecycle.shutdown_phase = 20s at shop/src/main/resources/application.yml:5:33
     ";
     finds(APPLICATION, text, want);
@@ -282,4 +282,72 @@ fn what_is_no_file_of_spring_is_left_alone_and_what_is_wrong_is_listed() {
     ]);
     let why: Vec<Why> = found.left_out.iter().map(|left| left.why).collect();
     assert_eq!(why, [Why::Unparsed, Why::Templated]);
+}
+
+#[test]
+fn what_bounds_statements_bounds_no_other_call() {
+    let text = "\
+spring:
+  application.name: orders
+  datasource.url: jdbc:postgresql://db/shop
+  jpa.properties.jakarta.persistence.query.timeout: 2000
+  transaction.default-timeout: 5
+  http.client.read-timeout: 1s
+";
+    let found = crate::told::lines(&[("application.yml", text)]);
+    let on_database =
+        |id: &str| found.iter().any(|line| line.starts_with(&format!("orders -> db:5432 (database): {id} = ")));
+    for id in ["spring.jpa.query_timeout", "spring.transaction.default_timeout"] {
+        assert!(on_database(id), "{id}: {found:#?}");
+        assert!(!found.iter().any(|line| line.starts_with(&format!("orders: {id}"))), "{id}: {found:#?}");
+    }
+    let alone = crate::told::lines(&[("application.yml", "spring.jdbc.template.query-timeout: 3s\n")]);
+    assert!(
+        alone
+            .iter()
+            .any(|line| line
+                .starts_with("application -> every-database (every database): spring.jdbc.query_timeout = 3s")),
+        "{alone:#?}"
+    );
+}
+
+#[test]
+fn a_time_limiter_ends_one_attempt() {
+    let known = oneclock_audit::catalogue::known("resilience4j.timelimiter.timeout").expect("a row");
+    assert_eq!(known.kind, oneclock_audit::catalogue::Kind::Attempt, "the retry stands around it");
+}
+
+#[test]
+fn a_pool_takes_milliseconds_without_a_unit() {
+    let found = inventory(&[(
+        "application.properties",
+        "spring.datasource.url=jdbc:mysql://db/x\nspring.datasource.hikari.connection-timeout=45s\n",
+    )]);
+    let why: Vec<Why> = found.left_out.iter().map(|left| left.why).collect();
+    assert_eq!(why, [Why::NotUnderstood]);
+}
+
+#[test]
+fn the_environment_says_it_in_capitals() {
+    let compose = "\
+services:
+  orders:
+    image: shop/orders
+    environment:
+      SPRING_DATASOURCE_URL: jdbc:postgresql://db:5432/shop?socketTimeout=5
+      SPRING_DATASOURCE_HIKARI_CONNECTION_TIMEOUT: 2000
+      SPRING_DATASOURCE_HIKARI_CONNECTIONTIMEOUT: 2500
+      SPRING_JDBC_TEMPLATE_QUERY_TIMEOUT: 3s
+  db: {image: 'postgres:17'}
+";
+    let found = crate::told::lines(&[("compose.yaml", compose)]);
+    for want in [
+        "jdbc.postgresql.socket_timeout = 5s at compose.yaml:5:30",
+        "spring.hikari.connection_timeout = 2s at compose.yaml:6:52",
+        "spring.hikari.connection_timeout = 2.5s at compose.yaml:7:51",
+        "spring.jdbc.query_timeout = 3s at compose.yaml:8:43",
+    ] {
+        let want = format!("orders -> db (SPRING_DATASOURCE_URL): {want}");
+        assert!(found.contains(&want), "{want}: {found:#?}");
+    }
 }

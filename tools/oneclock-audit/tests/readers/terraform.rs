@@ -155,3 +155,14 @@ fn what_nests_without_end_is_listed() {
         assert_eq!(found.left_out.iter().map(|left| left.why).collect::<Vec<_>>(), [Why::Unparsed], "{start}");
     }
 }
+
+#[test]
+fn a_function_that_is_only_told_to_begin_is_not_waited_for() {
+    let calls = |how: &str| {
+        let text = format!(
+            "resource \"aws_api_gateway_rest_api\" \"api\" {{\n  name = \"api\"\n}}\nresource \"aws_api_gateway_integration\" \"one\" {{\n  rest_api_id = aws_api_gateway_rest_api.api.id\n  uri         = \"https://stock.example/x\"\n  request_parameters = {{\n    \"integration.request.header.X-Amz-Invocation-Type\" = \"'{how}'\"\n  }}\n}}\n"
+        );
+        inventory(&[("main.tf", &text)]).edges.len()
+    };
+    assert_eq!((calls("RequestResponse"), calls("Event")), (1, 0));
+}

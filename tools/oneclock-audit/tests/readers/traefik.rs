@@ -76,7 +76,7 @@ tcp:
     traefik dynamic.yml -> cart:8080 (router shop): traefik.dial_timeout = 30s by default at dynamic.yml:15:12
     traefik dynamic.yml -> cart:8080 (router shop): traefik.response_header_timeout = 2s at dynamic.yml:15:57
     traefik dynamic.yml -> cart:8080 (router shop): traefik.idle_conn_timeout = 1m30s by default at dynamic.yml:15:12
-    traefik dynamic.yml -> cart:8080 (router shop): traefik.retry_attempts = 4 at dynamic.yml:8:31
+    traefik dynamic.yml -> cart:8080 (router shop): traefik.retry_attempts.connects = 4 at dynamic.yml:8:31
     traefik dynamic.yml -> cart:8080 (router shop): traefik.retry_initial_interval = 100ms at dynamic.yml:8:51
     ";
     finds("dynamic.yml", text, want);
@@ -99,7 +99,7 @@ services:
     for line in [
         "Gateway traefik labels [Traefik] answers to shop.example.com",
         "call traefik labels -> shop:8080 (router shop), spares unsafe",
-        "traefik labels -> shop:8080 (router shop): traefik.retry_attempts = 3 at compose.yaml:7:7",
+        "traefik labels -> shop:8080 (router shop): traefik.retry_attempts.connects = 3 at compose.yaml:7:7",
     ] {
         assert!(found.iter().any(|one| one == line), "{line}\n{found:#?}");
     }
@@ -111,4 +111,16 @@ fn templates_are_listed_and_other_files_are_none() {
     finds("t.toml", "[http.routers]\n{{ range .Hosts }}\n", want);
     finds("Cargo.toml", "[package]\nname = \"routers\"\n", "");
     finds("openapi.yaml", "http: {routers: {a: {b: c}}}\n", "");
+}
+
+#[test]
+fn only_a_listed_status_repeats_what_was_sent() {
+    let text = "\
+http:
+  routers: {shop: {rule: Host(`a`), middlewares: [again], service: cart}}
+  middlewares: {again: {retry: {attempts: 4, status: ['502']}}}
+  services: {cart: {loadBalancer: {servers: [{url: 'http://cart:8080'}]}}}
+";
+    let found = lines(&[("dynamic.yml", text)]);
+    assert!(found.iter().any(|line| line.contains(": traefik.retry_attempts = 4")), "{found:#?}");
 }

@@ -16,7 +16,7 @@ fn hostile() -> oneclock_audit::Audited {
     let folder = folder(&[
         ("oneclock.topology.yaml", &topology),
         ("edge/nginx.conf", nginx),
-        ("\u{1b}[31m.yaml", "services: [\n"),
+        ("\u{1b}[31m.yaml", "kind: HTTPRoute\napiVersion: gateway.networking.k8s.io/v1\nspec: [\n"),
     ]);
     let audited = audited(folder.path());
     assert!(audited.findings.iter().any(|found| &*found.finding.place.file == "edge/nginx.conf"));

@@ -32,7 +32,32 @@ fn compares(text: &str, want: (usize, usize, usize)) {
 fn what_is_known_stays_so_when_lines_move() {
     compares(SHOP, (1, 0, 0));
     compares(&SHOP.replace("services:", "# a new line\n\nservices:"), (1, 0, 0));
-    compares(&SHOP.replace("timeout: 2s", "timeout: 3s"), (1, 0, 0));
+    compares(&SHOP.replace("  - {to: stock, timeout", "  -  {to: stock,  timeout"), (1, 0, 0));
+}
+
+/// The caller waits for less, so more is done for nobody: that is not what somebody took for known.
+#[test]
+fn a_change_on_the_other_side_is_another_finding() {
+    compares(&SHOP.replace("timeout: 2s", "timeout: 3s"), (0, 1, 1));
+    compares(&SHOP.replace("timeout: 2s", "timeout: 100ms"), (0, 1, 1));
+}
+
+/// Of calls that are told together, each is known by itself.
+#[test]
+fn of_several_places_one_more_is_new_and_one_less_is_not() {
+    let calls = |names: &[&str]| {
+        let calls: Vec<String> = names.iter().map(|name| format!("  - {{to: {name}, timeout: none}}\n")).collect();
+        format!("services:\n- name: shop\n  calls:\n{}- name: a\n- name: b\n- name: c\n", calls.concat())
+    };
+    let audit = |names: &[&str]| audited(folder(&[("oneclock.topology.yaml", &calls(names))]).path());
+    let two = audit(&["a", "b"]);
+    assert_eq!(two.findings.len(), 1, "they are one thing to mend");
+    let known = Baseline::of(&two.findings);
+    for (names, new, stale) in [(&["a", "b"][..], 0, 0), (&["b"], 0, 1), (&["a", "b", "c"], 1, 0)] {
+        let mut now = audit(names);
+        now.compare(&known);
+        assert_eq!((now.new_findings().count(), now.stale.len()), (new, stale), "{names:?}");
+    }
 }
 
 #[test]

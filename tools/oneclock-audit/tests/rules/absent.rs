@@ -1,6 +1,6 @@
 //! Limits that are not there, that nobody chose, or that are another thing than they look like.
 
-use crate::judged::says_of;
+use crate::judged::{says, says_of};
 
 #[test]
 fn silence_is_not_a_total() {
@@ -12,6 +12,18 @@ fn silence_is_not_a_total() {
     );
     says_of("idle-is-no-total", &call(", idle: 60s, timeout: 5s"), &[]);
     says_of("idle-is-no-total", &call(""), &[]);
+}
+
+#[test]
+fn a_read_timeout_of_zero_is_over_at_once() {
+    let conf = "http { server { listen 80; location / {\n grpc_read_timeout 0s;\n grpc_pass grpc://cart;\n} } }\n";
+    says(
+        "idle-is-no-total",
+        &[("nginx.conf", conf)],
+        &[
+            "warning at nginx.conf:2: nginx :80 → cart: grpc_read_timeout 0s is over at once: zero is no \"for ever\" here",
+        ],
+    );
 }
 
 #[test]

@@ -28,6 +28,27 @@ fn the_p99_of_a_service_counts_for_whoever_calls_it() {
     );
 }
 
+/// Advice that nobody can follow is none: five times the P99 would be more than the whole page has.
+#[test]
+fn advice_stays_within_the_budget() {
+    let help = |budget: &str| {
+        let text = format!(
+            "entries:\n- {{name: page, to: a, budget: {budget}, reserve: 50ms}}\nservices:\n- name: a\n  calls: [{{to: b, timeout: \
+             300ms, p99: 200ms}}]\n- name: b\n"
+        );
+        let inventory = crate::written::inventory(&[(crate::judged::TOPOLOGY, &text)]);
+        let found = oneclock_audit::rules::judge(&oneclock_audit::graph::Graph::of(&inventory));
+        let found = found.into_iter().find(|finding| finding.rule == "timeout-and-p99").expect("it is found");
+        found.help
+    };
+    assert_eq!(help("2s"), "between 600ms and 1s would be 3 to 5 times");
+    assert_eq!(help("850ms"), "between 600ms and 800ms would be 3 to 5 times, within what page has");
+    assert_eq!(
+        help("550ms"),
+        "3 to 5 times would be 600ms to 1s, and page has 500ms: make the callee faster, or wait longer out there"
+    );
+}
+
 #[test]
 fn a_route_of_minutes_should_be_a_job() {
     let route = |limit: &str| {

@@ -71,3 +71,25 @@ fn a_few_are_worth_a_note() {
         &["note at oneclock.topology.yaml:5: one request of a can become 4 requests to c"],
     );
 }
+
+#[test]
+fn of_several_ways_between_two_layers_the_worst_is_told() {
+    let text = "\
+- name: a
+  calls:
+  - {to: b, timeout: 9s, attempts: 2}
+- name: b
+  calls:
+  - {to: d, timeout: 2s}
+  - {to: c, timeout: 2s, attempts: 5}
+- name: c
+  calls: [{to: d, timeout: 400ms}]
+- name: d
+  calls: [{to: e, timeout: 90ms, attempts: 4}]
+";
+    says_of(
+        "retry-amplification",
+        text,
+        &["warning at oneclock.topology.yaml:12: one request of a can become 40 requests to e"],
+    );
+}

@@ -183,7 +183,10 @@ impl<'a> Template<'a> {
             let to =
                 self.component(domain).map(To::Component).or_else(|| domain.text().and_then(Name::of).map(To::Name));
             let Some(to) = to else { continue };
-            let edge = On::Edge(inventory.edge(Edge::new(component, to, "origin", self.source.of(origin))));
+            let mut edge = Edge::new(component, to, "origin", self.source.of(origin));
+            // It asks again for what may be asked again only.
+            edge.spares_unsafe = Some(true);
+            let edge = On::Edge(inventory.edge(edge));
             self.say_or_default(
                 edge.clone(),
                 "aws.cloudfront.read_timeout",

@@ -181,7 +181,9 @@ impl Reading<'_> {
         let transport = inside.unwrap_or(block);
         let told = !block.iter().chain(transport).any(|line| line.is("import"));
         for (key, id, default) in TRANSPORT {
-            self.say(on.clone(), id, value(transport, key), place, *default && told);
+            // `keepalive off`: no connection is kept, so there is none to keep for a time.
+            let written = value(transport, key).filter(|word| *key != "keepalive" || word.text != "off");
+            self.say(on.clone(), id, written, place, *default && told);
         }
         for (key, id) in PROXY {
             self.say(on.clone(), id, value(block, key), place, false);

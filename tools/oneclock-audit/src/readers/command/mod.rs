@@ -116,7 +116,8 @@ fn run(program: &str, args: &[Arg], started: &Started<'_>, inventory: &mut Inven
             for (key, id) in super::uwsgi::KEYS {
                 let short = if *key == "harakiri" { "-t" } else { "" };
                 let underscored = format!("--{}", key.replace('-', "_"));
-                if let Some(arg) = option(args, &[&format!("--{key}"), &underscored, short]) {
+                let written = option(args, &[&format!("--{key}"), &underscored, short]);
+                if let Some(arg) = written.filter(|arg| super::uwsgi::is_time(id, &arg.text)) {
                     inventory.say(on(), id, &arg.text, arg.place);
                 }
             }

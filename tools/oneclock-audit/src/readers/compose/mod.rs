@@ -2,8 +2,8 @@
 //!
 //! A service is what its own entry says over what it extends; anchors and merged fragments are one with it. Variables are
 //! filled in from `.env` beside the file, as compose does it (of a `.env` that is not kept, its example). `depends_on` is
-//! an order of starting, no call, and not read; neither are published ports, which say nothing about who calls. A file
-//! that only adds to services of another one (`compose.override.yaml`) tells what it adds.
+//! an order of starting, no call, and not read; neither are published ports, which say nothing about who calls. What
+//! `compose.override.yaml` says stands over the file beside it, as compose takes it; of a list the nearer one is read.
 
 mod service;
 
@@ -39,10 +39,35 @@ fn looks(text: &str) -> bool {
 /// No file that anybody wrote has more services; each may have others read for it.
 const MOST: usize = 500;
 
+/// What compose reads where no file is named: the first of them that is there.
+const BASES: &[&str] = &["compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"];
+/// And what it lays over it.
+const OVERRIDES: &[&str] =
+    &["compose.override.yml", "compose.override.yaml", "docker-compose.override.yml", "docker-compose.override.yaml"];
+
 /// Files that others extend.
 struct Files(Vec<(Source, Vec<Node>)>);
 
 pub(super) fn read(source: &Source, repository: &Repository, inventory: &mut Inventory) {
+    let folder = started_by::folder(&source.path);
+    let first = |names: &[&str]| names.iter().find_map(|name| repository.open(&started_by::within(folder, name)).ok());
+    let over = if BASES.contains(&source.name()) || OVERRIDES.contains(&source.name()) {
+        first(BASES).zip(first(OVERRIDES))
+    } else {
+        None
+    };
+    // What is laid over another file is read with it.
+    if over.as_ref().is_some_and(|(_, over)| over.path == source.path) {
+        if let Some(Err((why, place, says))) = over.map(|(_, over)| documents(&over)) {
+            inventory.leave_out(why, place, says);
+        }
+        return;
+    }
+    let over = over.filter(|(base, _)| base.path == source.path);
+    let over = over.and_then(|(_, over)| Some((documents(&over).ok()?, over)));
+    let over = over
+        .as_ref()
+        .and_then(|(documents, over)| Some((documents.iter().find_map(|document| document.find("services"))?, over)));
     let documents = match documents(source) {
         Ok(documents) => documents,
         Err((why, place, says)) => {
@@ -50,7 +75,6 @@ pub(super) fn read(source: &Source, repository: &Repository, inventory: &mut Inv
             return;
         }
     };
-    let folder = started_by::folder(&source.path);
     let vars = dotenv(repository, folder);
     for document in &documents {
         let Some(services) = document.find("services") else { continue };
@@ -59,14 +83,22 @@ pub(super) fn read(source: &Source, repository: &Repository, inventory: &mut Inv
             inventory.leave_out(Why::TooLarge, source.of(services), says);
         }
         let files = Files::of(services, folder, repository);
+        let added = over.into_iter().flat_map(|(over, source)| {
+            let own = over.entries().iter().take(MOST).filter(|(key, _)| services.find(&key.text).is_none());
+            own.map(move |(key, node)| (key, Layer { source, node }))
+        });
         let read: Vec<Service<'_>> = services
             .entries()
             .iter()
             .take(MOST)
-            .filter(|(_, node)| !node.entries().is_empty())
-            .map(|(key, node)| {
-                let own = Layer { source, node };
-                Service::new(key, own, layers(own, services, &files), &vars, (folder, repository), inventory)
+            .map(|(key, node)| (key, Layer { source, node }))
+            .chain(added)
+            .filter(|(_, own)| !own.node.entries().is_empty())
+            .map(|(key, own)| {
+                let laid = over.and_then(|(over, source)| Some(Layer { source, node: over.find(&key.text)? }));
+                let laid = laid.filter(|laid| laid.source.path != own.source.path);
+                let layers = laid.into_iter().chain(layers(own, services, &files)).collect();
+                Service::new(key, own, layers, &vars, (folder, repository), inventory)
             })
             .collect();
         let mut near = Near::default();

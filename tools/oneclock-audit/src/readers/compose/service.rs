@@ -249,6 +249,7 @@ impl<'a> Service<'a> {
             };
             let Some(path) = started_by::beside(folder, &from).filter(|_| from.contains('.')) else { continue };
             let is_store = stores::mine(&Source::new(path.as_str(), ""));
+            inventory.mounted.push((self.id, path.clone()));
             if let Some(file) = is_store.then(|| repository.open(&path).ok()).flatten() {
                 stores::read_into(&file, self.id, inventory);
             }

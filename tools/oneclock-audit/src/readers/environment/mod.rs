@@ -7,6 +7,7 @@
 
 mod address;
 mod dotenv;
+mod spring;
 mod timing;
 
 pub(super) use address::Near;

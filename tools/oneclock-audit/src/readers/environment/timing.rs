@@ -3,8 +3,9 @@
 //! Products' own variables come first; then the words of the name, for the call that the name is about. `CACHE_TIMEOUT`,
 //! `SESSION_TIMEOUT` and their like bound no call, and are not mentioned.
 
+use super::super::jdbc;
 use super::address::Target;
-use super::{Call, Variable, has, words};
+use super::{Call, Variable, has, spring, words};
 use crate::inventory::{ComponentId, EdgeId, Inventory, On, Why};
 use crate::source::Place;
 
@@ -113,7 +114,10 @@ const GENERIC: &[&str] = &[
 /// Reads a variable's time, if it has one.
 pub(super) fn read(variable: &Variable, component: ComponentId, calls: &[Call], inventory: &mut Inventory) {
     let key = words(&variable.key);
-    if product(variable, &key, component, calls, inventory) || has(&key, ELSEWHERE) {
+    if spring::read(variable, &key, component, calls, inventory)
+        || product(variable, &key, component, calls, inventory)
+        || has(&key, ELSEWHERE)
+    {
         return;
     }
     let Some(id) = kind(&key) else { return };
@@ -275,19 +279,19 @@ fn option<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 /// What a URL says behind its `?`.
 pub(super) fn parameters(target: &Target, edge: EdgeId, place: &Place, inventory: &mut Inventory) {
-    let jdbc = target.scheme.starts_with("jdbc:");
-    let mysql = target.scheme.ends_with("mysql") || target.scheme.ends_with("mariadb");
+    let driver = target.scheme.strip_prefix("jdbc:");
+    for jdbc::Parameter { name, id, .. } in driver.map(jdbc::parameters).unwrap_or_default() {
+        if let Some(text) = driver.and_then(|driver| jdbc::written(&target.query, driver, name)) {
+            inventory.say(On::Edge(edge), id, text, place.clone());
+        }
+    }
     for pair in target.query.split('&') {
         let Some((name, value)) = pair.split_once('=') else { continue };
-        let id = match (name, jdbc, target.postgres, mysql) {
-            ("connect_timeout", false, true, _) => "libpq.connect",
-            ("tcp_user_timeout", false, true, _) => "libpq.tcp_user_timeout",
-            ("statement_timeout", false, true, _) => "libpq.statement_timeout",
-            ("connectTimeout", true, true, _) => "libpq.jdbc_connect",
-            ("socketTimeout", true, true, _) => "libpq.socket_timeout",
-            ("connectTimeout", true, _, true) => "mysql_jdbc.connect",
-            ("socketTimeout", true, _, true) => "mysql_jdbc.socket",
-            ("options", _, true, _) => {
+        let id = match (name, driver.is_some(), target.postgres) {
+            ("connect_timeout", false, true) => "libpq.connect",
+            ("tcp_user_timeout", false, true) => "libpq.tcp_user_timeout",
+            ("statement_timeout", false, true) => "libpq.statement_timeout",
+            ("options", _, true) => {
                 let plain = value.replace("%20", " ").replace('+', " ").replace("%3D", "=").replace("%3d", "=");
                 if let Some(text) = option(&plain, "statement_timeout") {
                     inventory.say(On::Edge(edge), "libpq.statement_timeout", text, place.clone());

@@ -82,7 +82,8 @@ fn one(
             edge.methods.clone_from(&matched.methods);
             edge.path = matched.path.map(str::to_owned);
             edge.streaming = streaming;
-            edge.propagates = if matched.grpc { Propagates::Deadline } else { Propagates::Unknown };
+            edge.propagates =
+                if matched.grpc && limits_grpc(action) { Propagates::Deadline } else { Propagates::Unknown };
             edge.spares_unsafe = retries.map(|retries| retries.spares_unsafe);
             let edge = inventory.edge(edge);
             says.of(&On::Edge(edge), inventory);
@@ -101,6 +102,14 @@ fn one(
             "a route whose cluster the request or a plug-in chooses",
         );
     }
+}
+
+/// Whether the route takes its limit from what the client asks for in `grpc-timeout`; otherwise that header passes as it
+/// came, and says nothing of the limit of the route.
+fn limits_grpc(action: &Node) -> bool {
+    at(action, &["max_stream_duration", "grpc_timeout_header_max"])
+        .or_else(|| get(action, "max_grpc_timeout"))
+        .is_some()
 }
 
 fn settings(file: &File<'_>, route: &Node, action: &Node) -> Sayings {

@@ -5,6 +5,7 @@
 use oneclock_yaml::Node;
 
 use super::super::kubernetes::Head;
+use super::super::next_upstream::Conditions;
 use crate::inventory::{Inventory, On, Role};
 use crate::source::Source;
 
@@ -39,10 +40,12 @@ pub(super) fn read(source: &Source, document: &Node, head: &Head<'_>, inventory:
     let product = if inc { "NGINX Ingress Controller" } else { "ingress-nginx" };
     let component =
         inventory.component(format!("{product} {}", head.name), product, Role::Gateway, source.of(document));
+    let conditions = Conditions::of(document.text_at(&["data", "proxy-next-upstream"]));
     for ((_, plain, with_unit), node, text) in found {
         let id = if inc { with_unit } else { plain };
         if !id.is_empty() {
-            inventory.say(On::Component(component), id, text, source.of(node));
+            let row = if id.ends_with("_tries") { conditions.row(id) } else { (*id).to_owned() };
+            inventory.say(On::Component(component), &row, text, source.of(node));
         }
     }
     true

@@ -16,7 +16,10 @@ use std::collections::HashSet;
 use oneclock_yaml::Node;
 
 use super::kubernetes::{Head, head};
-use crate::inventory::{ComponentId, Edge, EdgeId, Inventory, Name, On, Role, To};
+use super::next_upstream::Conditions;
+use crate::amount::shortened;
+use crate::catalogue::known;
+use crate::inventory::{ComponentId, Edge, EdgeId, Inventory, Name, On, Role, To, Why};
 use crate::source::Source;
 
 /// A controller: how its annotations begin, what it is called, and what it reads for a call or for the whole.
@@ -150,21 +153,27 @@ fn ingress(source: &Source, document: &Node, head: &Head<'_>, inventory: &mut In
         let values: Vec<_> = controller.calls.iter().map(|call| (call, written(call.0))).collect();
         let streaming: HashSet<&str> =
             written("websocket-services").map(|(text, _)| text.split(',').map(str::trim).collect()).unwrap_or_default();
+        let conditions = Conditions::of(next.as_ref().map(|(text, _)| *text));
         for (edge, service) in &edges {
             for ((key, id, default), written) in &values {
-                let off = next.as_ref().filter(|(text, _)| key.ends_with("-tries") && *text == "off");
+                let counts = key.ends_with("-tries");
+                let row = if counts { conditions.row(id) } else { (*id).to_owned() };
+                let off = next.as_ref().filter(|_| counts && conditions.off);
                 match (off, written.clone()) {
-                    (Some((_, place)), _) => inventory.say(On::Edge(*edge), id, "1", place.clone()),
+                    (Some((_, place)), _) => inventory.say(On::Edge(*edge), &row, "1", place.clone()),
                     (None, None) if !(*default && sure) => {}
-                    (None, written) => inventory.say_or_default(On::Edge(*edge), id, written, &block),
+                    (None, Some((text, place))) if refuses(&row, text) => {
+                        let says = format!("{key}: `{}` is refused, and the default holds", shortened(text));
+                        inventory.leave_out(Why::NotUnderstood, place, says);
+                        inventory.unsaid(On::Edge(*edge), &row, block.clone());
+                    }
+                    (None, written) => inventory.say_or_default(On::Edge(*edge), &row, written, &block),
                 }
             }
             if let Some(edge) =
                 inventory.edges.get_mut(edge.0).filter(|_| controller.product.to_ascii_lowercase().contains("nginx"))
             {
-                let repeats = next.as_ref().map(|(text, _)| text.contains("non_idempotent"));
-                let off = next.as_ref().is_some_and(|(text, _)| *text == "off");
-                edge.spares_unsafe = (!off).then(|| !repeats.unwrap_or_default());
+                edge.spares_unsafe = (!conditions.off).then_some(!conditions.repeats_unsafe);
                 edge.streaming |= streaming.contains(service.as_str());
             }
         }
@@ -177,6 +186,11 @@ fn ingress(source: &Source, document: &Node, head: &Head<'_>, inventory: &mut In
             attributes(component, &written, &block, sure, inventory);
         }
     }
+}
+
+/// Whether a controller passes over a value because it has a unit.
+fn refuses(row: &str, text: &str) -> bool {
+    known(row).is_some_and(|known| known.bare && known.amount(text).is_err())
 }
 
 /// What the load balancer itself is told.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use oneclock_yaml::Node;
 
 use super::super::kubernetes::Head;
+use super::super::next_upstream::Conditions;
 use crate::inventory::{Edge, Inventory, Name, On, Role, To};
 use crate::source::Source;
 
@@ -45,14 +46,18 @@ pub(super) fn read(source: &Source, document: &Node, head: &Head<'_>, inventory:
             let mut edge =
                 Edge::new(component, to, label, pass.map_or_else(|| source.of(action), |pass| source.of(pass)));
             edge.path = path.map(str::to_owned);
-            let next = upstream.text_at(&["next-upstream"]);
-            edge.spares_unsafe =
-                (next != Some("off")).then(|| !next.is_some_and(|next| next.contains("non_idempotent")));
+            let next = upstream.find("next-upstream").and_then(|node| Some((node.text()?, node)));
+            let conditions = Conditions::of(next.map(|(text, _)| text));
+            edge.spares_unsafe = (!conditions.off).then_some(!conditions.repeats_unsafe);
             let edge = inventory.edge(edge);
             for (key, id, default) in KEYS {
-                match upstream.find(key).and_then(|node| Some((node.text()?, source.of(node)))) {
-                    None if !default => {}
-                    written => inventory.say_or_default(On::Edge(edge), id, written, &source.of(upstream)),
+                let counts = key.ends_with("-tries");
+                let row = if counts { conditions.row(id) } else { (*id).to_owned() };
+                let off = next.filter(|_| counts && conditions.off);
+                match (off, upstream.find(key).and_then(|node| Some((node.text()?, source.of(node))))) {
+                    (Some((_, node)), _) => inventory.say(On::Edge(edge), &row, "1", source.of(node)),
+                    (None, None) if !default => {}
+                    (None, written) => inventory.say_or_default(On::Edge(edge), &row, written, &source.of(upstream)),
                 }
             }
         }

@@ -7,12 +7,15 @@
 //!
 //! Not read: variables but for those that `set` gives a fixed value, `map`, `if` conditions, Lua, the control of caches.
 
+mod above;
 mod include;
 mod scope;
 mod serve;
 mod syntax;
 
-use include::{Loader, folder};
+pub(crate) use above::Roots;
+use above::{Above, above};
+use include::Loader;
 use scope::Around;
 use syntax::{Directive, parse};
 
@@ -20,10 +23,6 @@ use crate::inventory::{Inventory, Why};
 use crate::source::{Place, Source};
 use crate::walk::Repository;
 
-/// So many files of a folder are asked whether they include another.
-const ASKED: usize = 32;
-/// So many folders up.
-const UP: usize = 4;
 /// Words that only nginx knows.
 const WORDS: &[&str] = &[
     "proxy_pass",
@@ -108,54 +107,4 @@ pub(super) fn read(source: &Source, repository: &Repository, inventory: &mut Inv
 /// What nginx begins with.
 fn is_whole(directives: &[Directive]) -> bool {
     directives.iter().any(|one| (one.is("http") || one.is("stream") || one.is("events")) && one.block.is_some())
-}
-
-enum Above {
-    /// Another file includes this one: it is read there.
-    IncludesIt,
-    /// A whole configuration lies around it, and does not include it as far as can be seen.
-    Beside,
-    Nothing,
-}
-
-/// What lies in the folders above that may include this file.
-fn above(source: &Source, directives: &[Directive], repository: &Repository) -> Above {
-    let has_server = directives.iter().any(|one| one.is("server"));
-    let mut found = Above::Nothing;
-    let mut here = folder(&source.path);
-    for _ in 0..UP {
-        let mut files = repository.folder(here);
-        files.retain(|file| is_named(file) && *file != *source.path);
-        files.sort_by_key(|file| !file.rsplit('/').next().unwrap_or(file).contains("nginx"));
-        for file in files.iter().take(ASKED) {
-            let Ok(other) = repository.open(file) else { continue };
-            let whole = other.text.lines().any(|line| begins(line.trim_start(), &["http", "stream", "events"]));
-            if !whole && (has_server || !includes_like(&other, source.name())) {
-                continue;
-            }
-            // What is not read as a root says nothing about what it includes.
-            let Some(theirs) = Some(&other).filter(|other| is_mine(other)).and_then(|other| tree(other).ok()) else {
-                continue;
-            };
-            let whole = is_whole(&theirs);
-            let mut loader = Loader::new(repository, file, whole);
-            loader.expand(theirs, &mut vec![file.clone()]);
-            if loader.included.contains(&*source.path) {
-                return Above::IncludesIt;
-            }
-            if whole {
-                found = Above::Beside;
-            }
-        }
-        if here.is_empty() {
-            break;
-        }
-        here = folder(here);
-    }
-    found
-}
-
-fn includes_like(source: &Source, name: &str) -> bool {
-    let mut includes = source.text.lines().filter_map(|line| line.split_once("include").map(|(_, behind)| behind));
-    includes.any(|behind| behind.contains(name) || behind.contains('*'))
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use super::super::next_upstream::Conditions;
 use super::syntax::Directive;
 use crate::source::Place;
 
@@ -88,6 +89,11 @@ impl Scope {
         // Headers are taken from around a block only where it sets none of its own.
         scope.streaming = headers.unwrap_or(scope.streaming);
         scope
+    }
+
+    /// After what a module asks the next server.
+    pub(super) fn next_upstream(&self, module: &str) -> Conditions {
+        Conditions::of(self.values.get(&format!("{module}_next_upstream")).map(|(text, _)| text.as_str()))
     }
 
     /// A text with the variables that have a fixed value.

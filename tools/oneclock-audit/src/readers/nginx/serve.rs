@@ -131,21 +131,16 @@ impl Reading<'_> {
         let upstream = self.upstreams.get(authority(&written));
         let number = upstream.map_or(1, |upstream| upstream.servers.len());
         let servers: Vec<(Option<Name>, Option<Word>)> = match upstream {
-            Some(upstream) => upstream
-                .servers
-                .iter()
-                .take(MOST_SERVERS)
-                .map(|(server, failed)| (named(&server.text), failed.clone()))
-                .collect(),
+            Some(upstream) => upstream.called(),
             None => vec![(named(&written), None)],
         };
+        let label = if number > servers.len() {
+            format!("{} to the {number} servers of {}", location.label, shortened(authority(&written)))
+        } else {
+            location.label.clone()
+        };
         let kept = upstream.filter(|upstream| upstream.keepalive).map(|upstream| upstream.keepalive_timeout.clone());
-        let retried =
-            number > 1 && scope.values.get(&format!("{module}_next_upstream")).is_none_or(|(text, _)| text != "off");
-        let repeats = scope
-            .values
-            .get(&format!("{module}_next_upstream"))
-            .is_some_and(|(text, _)| text.contains("non_idempotent"));
+        let next = scope.next_upstream(module);
         let mut reached = false;
         for (name, failed) in servers {
             let Some(name) = name else { continue };
@@ -156,10 +151,10 @@ impl Reading<'_> {
                 }
                 return;
             }
-            let mut edge = Edge::new(component, To::Name(name), location.label.clone(), target.place.clone());
+            let mut edge = Edge::new(component, To::Name(name), label.trim_start(), target.place.clone());
             edge.path.clone_from(&location.path);
             edge.streaming = stream || scope.streaming;
-            edge.spares_unsafe = (retried && !stream).then_some(!repeats);
+            edge.spares_unsafe = (number > 1 && !next.off && !stream).then_some(!next.repeats_unsafe);
             let edge = On::Edge(self.inventory.edge(edge));
             self.times(&edge, module, scope, stream, &target.place, number);
             if let Some(failed) = failed {
@@ -195,17 +190,17 @@ impl Reading<'_> {
             return;
         }
         let tries = format!("{module}_next_upstream_tries");
-        let id = format!("nginx.{tries}");
+        let conditions = scope.next_upstream(module);
+        let id = conditions.row(&format!("nginx.{tries}"));
         let next = scope.values.get(&format!("{module}_next_upstream"));
-        match (next.filter(|(text, _)| text == "off"), scope.values.get(&tries)) {
+        match (next.filter(|_| conditions.off), scope.values.get(&tries)) {
             (Some((_, off)), _) => self.inventory.say(on.clone(), &id, "1", off.clone()),
-            (None, Some((text, place)))
-                if text.parse::<usize>().map_or(true, |tries| (1..=servers).contains(&tries)) =>
-            {
-                self.inventory.say(on.clone(), &id, text, place.clone());
+            (None, Some((text, place))) => {
+                // No server is asked twice: zero, and more than there are, is each of them once.
+                let each = text.parse::<usize>().is_ok_and(|tries| !(1..=servers).contains(&tries));
+                let text = if each { servers.to_string() } else { text.clone() };
+                self.inventory.say(on.clone(), &id, &text, place.clone());
             }
-            // No server is asked twice.
-            (None, Some((_, place))) => self.inventory.follows(on.clone(), &id, &servers.to_string(), place.clone()),
             (None, None) if scope.around == Around::Unknown => {}
             (None, None) => self.inventory.follows(on.clone(), &id, &servers.to_string(), place.clone()),
         }
@@ -225,6 +220,29 @@ impl Reading<'_> {
     fn say(&mut self, on: On, id: &str, written: Option<&(String, Place)>, block: &Place) {
         let written = written.map(|(text, place)| (text.as_str(), place.clone()));
         self.inventory.say_or_default(on, id, written, block);
+    }
+}
+
+// === Upstream ===
+
+impl Upstream {
+    /// Whom a call to it is a call to: servers whose names differ in nothing but numbers are one program that runs more
+    /// than once, and stand for each other. A request reaches each of them once at the most.
+    fn called(&self) -> Vec<(Option<Name>, Option<Word>)> {
+        let mut kinds: Vec<String> = Vec::new();
+        let mut called = Vec::new();
+        for (server, failed) in self.servers.iter().take(MOST_SERVERS) {
+            let name = named(&server.text);
+            let kind = name.as_ref().map(|name| name.host.split(|c: char| c.is_ascii_digit()).collect::<String>());
+            match kind {
+                Some(kind) if kinds.contains(&kind) => {}
+                kind => {
+                    kinds.extend(kind);
+                    called.push((name, failed.clone()));
+                }
+            }
+        }
+        called
     }
 }
 

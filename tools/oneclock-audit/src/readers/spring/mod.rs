@@ -3,7 +3,7 @@
 //!
 //! An application is what lies in one folder; files of `src/test` are not read. A default is told only where the same
 //! file shows that the part is in use, no file beside it may set it, and no configuration server does. Not read: what is
-//! set in Java, in the environment, and on the command line.
+//! set in Java and on the command line; what the environment says of databases is read where it stands.
 
 mod brokers;
 mod clients;

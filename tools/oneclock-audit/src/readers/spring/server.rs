@@ -1,5 +1,5 @@
-//! What an application serves with: its server, its transactions, its end. None of it bounds the work of a request, but
-//! for asynchronous ones.
+//! What an application serves with: its server and its end. None of it bounds the work of a request, but for
+//! asynchronous ones.
 
 use super::App;
 use super::tree::Tree;
@@ -13,9 +13,6 @@ const ROWS: &[(&str, &str)] = &[
     ("spring.undertow.no_request_timeout", "server.undertow.no-request-timeout"),
     ("spring.netty.connection_timeout", "server.netty.connection-timeout"),
     ("spring.netty.idle_timeout", "server.netty.idle-timeout"),
-    ("spring.mvc.async.request_timeout", "spring.mvc.async.request-timeout"),
-    ("spring.transaction.default_timeout", "spring.transaction.default-timeout"),
-    ("spring.transaction.default_timeout", "spring.transaction.default.timeout"),
     ("spring.eureka.lease_expiration", "eureka.instance.lease-expiration-duration-in-seconds"),
     ("spring.eureka.lease_renewal", "eureka.instance.lease-renewal-interval-in-seconds"),
     ("spring.eureka.fetch_interval", "eureka.client.registry-fetch-interval-seconds"),
@@ -23,6 +20,11 @@ const ROWS: &[(&str, &str)] = &[
 
 pub(super) fn read(app: &App<'_>, document: &Tree, inventory: &mut Inventory) {
     app.say_all(document, ROWS, &app.itself(), inventory);
+    // Which handlers hand their answer to another thread stands in code; all others it does not bound.
+    if let Some((text, place)) = document.written("spring.mvc.async.request-timeout") {
+        let why = format!("{text}, for handlers that answer from another thread only");
+        inventory.unknown(app.itself(), "spring.mvc.async.request_timeout", &why, place);
+    }
     let path = "spring.lifecycle.timeout-per-shutdown-phase";
     match document.written("server.shutdown") {
         Some((how, place)) if how.eq_ignore_ascii_case("graceful") => {

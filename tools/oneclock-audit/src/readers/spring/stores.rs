@@ -1,5 +1,6 @@
 //! Databases and their pools, Redis, `RabbitMQ`, Kafka: whom an application calls there, and how long it waits.
 
+use super::super::jdbc;
 use super::tree::Tree;
 use super::{App, resolved};
 use crate::inventory::{Inventory, On};
@@ -21,44 +22,21 @@ const STATEMENTS: &[(&str, &str)] = &[
     ("spring.jpa.query_timeout", "spring.jpa.properties.javax.persistence.query.timeout"),
     ("spring.jpa.lock_timeout", "spring.jpa.properties.jakarta.persistence.lock.timeout"),
     ("spring.jpa.lock_timeout", "spring.jpa.properties.javax.persistence.lock.timeout"),
+    ("spring.transaction.default_timeout", "spring.transaction.default-timeout"),
+    ("spring.transaction.default_timeout", "spring.transaction.default.timeout"),
 ];
 
-type Driver = (&'static str, &'static [(&'static str, &'static str, bool)]);
-
-/// What each driver takes in its URL: the scheme, the parameter, the setting, and whether the driver's default is told.
-const DRIVERS: &[Driver] = &[
-    (
-        "postgresql",
-        &[
-            ("socketTimeout", "jdbc.postgresql.socket_timeout", true),
-            ("connectTimeout", "jdbc.postgresql.connect_timeout", true),
-            ("loginTimeout", "jdbc.postgresql.login_timeout", false),
-        ],
-    ),
-    (
-        "mysql",
-        &[("socketTimeout", "jdbc.mysql.socket_timeout", true), ("connectTimeout", "jdbc.mysql.connect_timeout", true)],
-    ),
-    (
-        "mariadb",
-        &[
-            ("socketTimeout", "jdbc.mariadb.socket_timeout", true),
-            ("connectTimeout", "jdbc.mariadb.connect_timeout", true),
-        ],
-    ),
-    (
-        "sqlserver",
-        &[
-            ("queryTimeout", "jdbc.sqlserver.query_timeout", false),
-            ("socketTimeout", "jdbc.sqlserver.socket_timeout", false),
-            ("loginTimeout", "jdbc.sqlserver.login_timeout", false),
-        ],
-    ),
-];
+/// How a call to a database is labelled.
+const DATABASE: &str = "database";
 
 pub(super) fn read(app: &App<'_>, document: &Tree, inventory: &mut Inventory) {
     datasource(app, document, inventory);
-    app.say_all(document, STATEMENTS, &app.itself(), inventory);
+    // They bound statements: what the application asks of others over HTTP has other limits.
+    if STATEMENTS.iter().any(|(_, path)| document.written(path).is_some()) {
+        for on in databases(app, inventory) {
+            app.say_all(document, STATEMENTS, &on, inventory);
+        }
+    }
     redis(app, document, inventory);
     super::brokers::read(app, document, inventory);
     for (path, label) in [
@@ -71,6 +49,14 @@ pub(super) fn read(app: &App<'_>, document: &Tree, inventory: &mut Inventory) {
             app.call(url.split(',').next().unwrap_or(url), label, place, inventory);
         }
     }
+}
+
+/// The calls of the application to its databases; one that stands for all of them where no file says which they are.
+fn databases(app: &App<'_>, inventory: &mut Inventory) -> Vec<On> {
+    let own = |edge: &crate::inventory::Edge| edge.from == app.component && edge.label == DATABASE;
+    let known = inventory.edges.iter().enumerate().filter(|(_, edge)| own(edge));
+    let known: Vec<On> = known.map(|(at, _)| On::Edge(crate::inventory::EdgeId(at))).collect();
+    if known.is_empty() { vec![app.every(DATABASE, app.start.clone(), inventory)] } else { known }
 }
 
 fn datasource(app: &App<'_>, document: &Tree, inventory: &mut Inventory) {
@@ -109,19 +95,13 @@ fn database(
     };
     let authority = rest.strip_prefix("//")?;
     let host = authority.split(['/', '?', ';', ',']).next().unwrap_or(authority);
-    let edge = app.call(&with_port(host, scheme), "database", place.clone(), inventory)?;
-    let Some((_, parameters)) = DRIVERS.iter().find(|(known, _)| *known == scheme) else { return Some(edge) };
-    let separators: &[char] = if scheme == "sqlserver" { &[';'] } else { &['?', '&'] };
+    let edge = app.call(&with_port(host, scheme), DATABASE, place.clone(), inventory)?;
     let on = On::Edge(edge);
-    for (parameter, id, told) in *parameters {
-        let value = |part: &'_ str| {
-            let (key, value) = part.split_once('=')?;
-            key.trim().eq_ignore_ascii_case(parameter).then(|| value.to_owned())
-        };
-        let written = authority.split(separators).find_map(value);
-        let pool = format!("hikari.data-source-properties.{parameter}");
+    for jdbc::Parameter { name, id, told } in jdbc::parameters(scheme) {
+        let written = jdbc::written(authority, scheme, name);
+        let pool = format!("hikari.data-source-properties.{name}");
         match (written, datasource.written(&pool)) {
-            (Some(text), _) => inventory.say(on.clone(), id, &text, place.clone()),
+            (Some(text), _) => inventory.say(on.clone(), id, text, place.clone()),
             (None, Some((text, place))) => inventory.say(on.clone(), id, text, place),
             (None, None) if *told && app.has_druid() => {
                 inventory.unknown(on.clone(), id, "Druid, the pool, may set it by itself", place.clone());
@@ -144,12 +124,7 @@ fn database(
 
 /// The port that a driver takes where none is written.
 fn with_port(host: &str, scheme: &str) -> String {
-    let port = match scheme {
-        "postgresql" => 5432,
-        "mysql" | "mariadb" => 3306,
-        "sqlserver" => 1433,
-        _ => return host.to_owned(),
-    };
+    let Some(port) = jdbc::port(scheme) else { return host.to_owned() };
     if host.rsplit(']').next().unwrap_or(host).contains(':') { host.to_owned() } else { format!("{host}:{port}") }
 }
 

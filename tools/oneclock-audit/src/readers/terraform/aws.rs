@@ -73,7 +73,11 @@ pub(super) fn calls(module: &Module<'_>, inventory: &mut Inventory) {
     for (_, _, part) in module.of_kind(&["aws_api_gateway_integration"]) {
         let mock = part.value("type").and_then(Written::text) == Some("MOCK");
         let method = part.value("http_method").and_then(Written::text).filter(|method| *method != "ANY");
-        if mock {
+        // A function that is only told to begin: nobody waits for it.
+        let invoked = part.value("request_parameters").and_then(|all| all.ending(".x-amz-invocation-type"));
+        let event =
+            invoked.and_then(Written::text).is_some_and(|text| text.trim_matches('\'').eq_ignore_ascii_case("Event"));
+        if mock || event {
             continue;
         }
         let Some(On::Edge(id)) = call(module, part, ["rest_api_id", "uri"], "integration", inventory) else { continue };
@@ -144,7 +148,10 @@ fn origins<'a>(module: &Module<'a>, from: ComponentId, part: Part<'a>, inventory
         // Without it the origin is a bucket, for which the limits are others.
         let Some(custom) = origin.parts("custom_origin_config").next() else { continue };
         let Some(to) = origin.value("domain_name").and_then(|to| target(module, to)) else { continue };
-        let edge = On::Edge(inventory.edge(Edge::new(from, to, "origin", origin.place())));
+        let mut edge = Edge::new(from, to, "origin", origin.place());
+        // It asks again for what may be asked again only.
+        edge.spares_unsafe = Some(true);
+        let edge = On::Edge(inventory.edge(edge));
         for (id, value) in [
             ("aws.cloudfront.read_timeout", custom.value("origin_read_timeout")),
             ("aws.cloudfront.connect_timeout", origin.value("connection_timeout")),

@@ -131,6 +131,16 @@ impl<'a> Written<'a> {
         })?;
         Some(Written { file: self.file, value: value.expr() })
     }
+
+    /// Of an object, the value whose name ends like this, in whatever case it is written.
+    pub(super) fn ending(self, end: &str) -> Option<Written<'a>> {
+        let (_, value) = self.value.as_object()?.iter().find(|(key, _)| {
+            let name =
+                key.as_ident().map(|ident| ident.as_str()).or_else(|| key.as_expr().and_then(Expression::as_str));
+            name.is_some_and(|name| name.to_ascii_lowercase().ends_with(end))
+        })?;
+        Some(Written { file: self.file, value: value.expr() })
+    }
 }
 
 // === Module ===

@@ -72,9 +72,10 @@ pub(crate) fn read(source: &Source, document: &Node, inventory: &mut Inventory) 
                 edge.spares_unsafe = Some(!repeats);
             }
             let edge = inventory.edge(edge);
+            let by_status = retries.keys().any(|key| key.starts_with("status"));
             for (key, (_, value, place)) in retries {
                 let id = match key {
-                    "attempts" => "traefik.retry_attempts",
+                    "attempts" => super::attempts(by_status),
                     "initialinterval" => "traefik.retry_initial_interval",
                     "timeout" => "traefik.retry_timeout",
                     _ => continue,

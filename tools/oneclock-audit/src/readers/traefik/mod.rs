@@ -209,7 +209,7 @@ impl File<'_> {
 /// What a middleware that tries again says of a call.
 fn retried(source: &Source, retry: &Node, edge: EdgeId, inventory: &mut Inventory) {
     for (key, id) in [
-        ("attempts", "traefik.retry_attempts"),
+        ("attempts", attempts(find(retry, "status").is_some())),
         ("initialInterval", "traefik.retry_initial_interval"),
         ("timeout", "traefik.retry_timeout"),
     ] {
@@ -220,6 +220,11 @@ fn retried(source: &Source, retry: &Node, edge: EdgeId, inventory: &mut Inventor
     if let Some(edge) = inventory.edges.get_mut(edge.0) {
         edge.spares_unsafe = Some(text(retry, "retryNonIdempotentMethod") != Some("true"));
     }
+}
+
+/// The setting that counts attempts: without a status that is listed only what could not be sent is tried again.
+const fn attempts(by_status: bool) -> &'static str {
+    if by_status { "traefik.retry_attempts" } else { "traefik.retry_attempts.connects" }
 }
 
 fn said<'a>(source: &Source, node: &'a Node, key: &str) -> Option<(&'a str, crate::source::Place)> {
