@@ -151,7 +151,8 @@ impl IngressLayer {
     ///
     /// ```
     /// # use oneclock_core::Policy; use oneclock_http::IngressLayer; use std::time::Duration;
-    /// let policy = Policy::named("shop").route("/cart", |limits| limits.ceiling(Duration::from_secs(1))).build()?;
+    /// let second = Duration::from_secs(1);
+    /// let policy = Policy::named("shop").route("/cart", |limits| limits.when_absent(second).ceiling(second)).build()?;
     /// let layer = IngressLayer::new(policy).on_route("/cart");
     /// # Ok::<(), oneclock_core::ingress::PolicyError>(())
     /// ```
