@@ -152,7 +152,7 @@ impl IngressLayer {
     /// ```
     /// # use oneclock_core::Policy; use oneclock_http::IngressLayer; use std::time::Duration;
     /// let second = Duration::from_secs(1);
-    /// let policy = Policy::named("shop").route("/cart", |limits| limits.when_absent(second).ceiling(second)).build()?;
+    /// let policy = Policy::named("shop").route("/cart", move |limits| limits.when_absent(second).ceiling(second)).build()?;
     /// let layer = IngressLayer::new(policy).on_route("/cart");
     /// # Ok::<(), oneclock_core::ingress::PolicyError>(())
     /// ```
