@@ -124,14 +124,14 @@ pub fn trace(bytes: &[u8]) {
     page::render(&traces, &total).expect("the page is put together");
 }
 
-/// Any bytes as a file of a repository, behind a first byte that says what it is called.
+/// Any bytes as files of a repository: each ends at a byte that no text has, and begins with one that says what it is called.
 pub fn audit(bytes: &[u8]) {
     use oneclock_audit::graph::Graph;
     use oneclock_audit::inventory::Inventory;
     use oneclock_audit::source::Source;
     use oneclock_audit::walk::{Repository, read};
 
-    const NAMES: [&str; 24] = [
+    const NAMES: [&str; 26] = [
         "envoy.yaml",
         "mesh.yaml",
         "service_config.json",
@@ -156,12 +156,18 @@ pub fn audit(bytes: &[u8]) {
         "kong.yml",
         "traefik.toml",
         "oneclock.topology.yaml",
+        "shop.proto",
+        "start.sh",
     ];
-    let Some((first, rest)) = bytes.split_first() else { return };
-    let name = NAMES[usize::from(*first) % NAMES.len()];
-    let Ok(text) = std::str::from_utf8(rest) else { return };
-    let mut inventory = Inventory::default();
     // What a file includes is looked for in a folder that is not there.
-    read(&Repository::new("/nonexistent/oneclock-fuzz"), &Source::new(name, text), &mut inventory);
+    let repository = Repository::new("/nonexistent/oneclock-fuzz");
+    let mut inventory = Inventory::default();
+    for (number, file) in bytes.split(|byte| *byte == 0xff).take(4).enumerate() {
+        let Some((first, rest)) = file.split_first() else { continue };
+        let Ok(text) = std::str::from_utf8(rest) else { continue };
+        let name = NAMES[usize::from(*first) % NAMES.len()];
+        let path = if number == 0 { name.to_owned() } else { format!("{number}/{name}") };
+        read(&repository, &Source::new(path, text), &mut inventory);
+    }
     let _ = oneclock_audit::rules::judge(&Graph::of(&inventory));
 }

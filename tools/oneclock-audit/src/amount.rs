@@ -65,7 +65,7 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// A value that is no amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not understood as {wanted}")]
-pub struct NotUnderstood {
+pub(crate) struct NotUnderstood {
     /// What was written, shortened.
     pub text: String,
     /// What was looked for.
@@ -81,18 +81,9 @@ enum Filled<'a> {
 
 /// What `text` amounts to, where a bare number has this unit and zero this meaning.
 ///
-/// ```
-/// use std::time::Duration;
-/// use oneclock_audit::amount::{Amount, Unit, Zero, amount};
-/// assert_eq!(amount("1m30s", Unit::Seconds, Zero::Never), Ok(Amount::After(Duration::from_secs(90))));
-/// assert_eq!(amount("5000", Unit::Millis, Zero::Never), Ok(Amount::After(Duration::from_secs(5))));
-/// assert_eq!(amount("0", Unit::Seconds, Zero::Never), Ok(Amount::Never));
-/// assert!(amount("soon", Unit::Seconds, Zero::Never).is_err());
-/// ```
-///
 /// # Errors
 /// What is neither a number, nor a duration in a known notation, nor a word for "no limit", nor a variable.
-pub fn amount(text: &str, unit: Unit, zero: Zero) -> Result<Amount, NotUnderstood> {
+pub(crate) fn amount(text: &str, unit: Unit, zero: Zero) -> Result<Amount, NotUnderstood> {
     let text = unquoted(text.trim());
     let text = match filled(text) {
         Filled::No(text) => text,
@@ -123,11 +114,26 @@ pub fn amount(text: &str, unit: Unit, zero: Zero) -> Result<Amount, NotUnderstoo
 
 /// Whether something stands beside the number; of what only a running system fills in nobody knows.
 pub(crate) fn has_unit(text: &str) -> bool {
-    let text = match filled(unquoted(text.trim())) {
-        Filled::No(text) | Filled::Default(text) => unquoted(text.trim()),
-        Filled::Open(_) => return false,
-    };
+    let Some(text) = shown_to_all(text) else { return false };
     text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().any(char::is_alphabetic)
+}
+
+/// Whether a part of one of the numbers is written: `1.5s`, `0.5`.
+pub(crate) fn has_fraction(text: &str) -> bool {
+    shown_to_all(text).is_some_and(|text| text.starts_with(|c: char| c.is_ascii_digit()) && text.contains('.'))
+}
+
+/// The number, where nothing stands beside it.
+pub(crate) fn bare(text: &str) -> Option<f64> {
+    shown_to_all(text)?.replace('_', "").parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// What stands there for everybody to see: nothing where only a running system fills it in.
+fn shown_to_all(text: &str) -> Option<&str> {
+    match filled(unquoted(text.trim())) {
+        Filled::No(text) | Filled::Default(text) => Some(unquoted(text.trim())),
+        Filled::Open(_) => None,
+    }
 }
 
 fn times(text: &str) -> Result<Amount, NotUnderstood> {
@@ -274,7 +280,7 @@ impl std::fmt::Display for Amount {
 
 /// A time for people, in the notation that Gateway API and Go read too: `1h30m`, `2m`, `1.5s`, `250ms`, `20us`.
 #[must_use]
-pub fn shown(time: Duration) -> String {
+pub(crate) fn shown(time: Duration) -> String {
     let seconds = time.as_secs();
     if time.is_zero() {
         return "0s".to_owned();

@@ -1,4 +1,4 @@
-//! One audit from end to end: read, join, judge, leave out what somebody chose to ignore, and know every finding again.
+//! One audit of what was read: join, judge, leave out what somebody chose to ignore, and know every finding again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,10 +6,9 @@ use std::sync::Arc;
 use crate::baseline::{Baseline, Entry};
 use crate::graph::Graph;
 use crate::ignores::{self, Ignored};
-use crate::inventory::{Inventory, Why};
+use crate::inventory::{Inventory, LeftOut, Why};
 use crate::rules::{Finding, Rule, Severity};
-use crate::source::Source;
-use crate::walk::{Repository, Step, walk};
+use crate::walk::Repository;
 use crate::{estimate, fingerprint, rules};
 
 /// Said where not every way through the calls is judged.
@@ -17,10 +16,11 @@ const TOO_MANY_WAYS: &str = "there are more ways through the calls than are foll
                              and of others, was compared with those inside of it";
 
 /// What an audit comes to.
-#[derive(Debug, Default)]
-pub struct Audited {
+pub struct Audited<'a> {
     /// What was found in the files.
-    pub inventory: Inventory,
+    pub inventory: &'a Inventory,
+    /// What was not read, or not understood; and what was not followed.
+    pub left_out: Vec<LeftOut>,
     /// What does not fit, the loudest first; without what is ignored.
     pub findings: Vec<Found>,
     /// What does not fit, and is ignored with a reason.
@@ -29,6 +29,8 @@ pub struct Audited {
     pub stale: Vec<Entry>,
     /// Whether a baseline said what is known.
     pub compared: bool,
+    /// The same, joined: who calls whom.
+    graph: Graph<'a>,
     /// The texts of the files that findings are about.
     texts: HashMap<Arc<str>, Arc<str>>,
 }
@@ -48,10 +50,11 @@ pub struct Found {
     pub(crate) hops: Vec<Vec<usize>>,
 }
 
-/// Reads a repository and judges it. `step` is told how far it is.
+/// Judges what was read of a repository.
 ///
 /// ```
-/// use oneclock_audit::{audit, walk::Repository};
+/// use oneclock_audit::audit;
+/// use oneclock_audit::walk::{Repository, walk};
 ///
 /// let folder = tempfile::tempdir()?;
 /// std::fs::write(
@@ -59,41 +62,26 @@ pub struct Found {
 ///     "services:\n- name: shop\n  calls:\n  - {to: stock, timeout: 2s, propagates: none}\n\
 ///      - name: stock\n  calls:\n  - {to: db, timeout: 5s}\n- name: db\n",
 /// )?;
-/// let audited = audit(&Repository::new(folder.path()), |_| ());
+/// let repository = Repository::new(folder.path());
+/// let inventory = walk(&repository, |_| ());
+/// let audited = audit(&repository, &inventory);
 /// assert!(audited.findings.iter().any(|found| found.finding.rule == "outer-before-inner"));
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn audit(repository: &Repository, step: impl FnMut(Step)) -> Audited {
-    let mut inventory = walk(repository, step);
-    let graph = Graph::of(&inventory);
+#[must_use]
+pub fn audit<'a>(repository: &Repository, inventory: &'a Inventory) -> Audited<'a> {
+    let graph = Graph::of(inventory);
     let mut findings = rules::places(&graph);
     estimate::told::amend(&graph, &mut findings);
-    let cut = graph.ways().cut.map(|hop| hop.call.place.clone());
-    let crowded: Vec<_> = graph.crowded().collect();
-    for (place, says) in crowded {
-        inventory.leave_out(Why::NotFollowed, place, says);
+    let mut left_out = inventory.left_out.clone();
+    let mut not_followed = |place, says| left_out.push(LeftOut { why: Why::NotFollowed, place, says });
+    graph.crowded().for_each(|(place, says)| not_followed(place, says));
+    if let Some(hop) = graph.ways().cut {
+        not_followed(hop.call.place.clone(), TOO_MANY_WAYS.to_owned());
     }
-    if let Some(place) = cut {
-        inventory.leave_out(Why::NotFollowed, place, TOO_MANY_WAYS);
-    }
-    let paths: Vec<Arc<str>> = inventory.files.iter().map(|file| Arc::clone(&file.path)).collect();
-    judged(inventory, findings, paths, |path| repository.open(path).ok())
-}
-
-/// The second half: `open` gives the files that were read.
-fn judged(
-    inventory: Inventory,
-    mut findings: Vec<Finding>,
-    paths: Vec<Arc<str>>,
-    open: impl Fn(&str) -> Option<Source>,
-) -> Audited {
-    let mut written = Vec::new();
-    for path in paths {
-        if let Some(source) = open(&path) {
-            written.push(ignores::written(&source));
-        }
-    }
-    let ignored = ignores::apply(written, &mut findings);
+    let open = |path: &str| repository.open(path).ok();
+    let written = inventory.files.iter().filter_map(|file| open(&file.path)).map(|source| ignores::written(&source));
+    let ignored = ignores::apply(written.collect(), &mut findings);
     rules::sort(&mut findings);
     let mut texts = HashMap::new();
     for place in findings.iter().flat_map(Finding::places) {
@@ -112,7 +100,16 @@ fn judged(
         let hops = all.iter().map(|finding| finding.hops.clone()).collect();
         Some(Found { finding: all.into_iter().next()?, fingerprint, known: false, parts, hops })
     });
-    Audited { inventory, findings: found.collect(), ignored, stale: Vec::new(), compared: false, texts }
+    Audited {
+        inventory,
+        left_out,
+        findings: found.collect(),
+        ignored,
+        stale: Vec::new(),
+        compared: false,
+        graph,
+        texts,
+    }
 }
 
 /// All rules that a report may name: those that look at the graph, and those about ignores.
@@ -122,11 +119,11 @@ pub fn every_rule() -> impl Iterator<Item = &'static Rule> {
 
 // === Audited ===
 
-impl Audited {
-    /// The joined graph of what was found.
+impl<'a> Audited<'a> {
+    /// Who calls whom.
     #[must_use]
-    pub fn graph(&self) -> Graph<'_> {
-        Graph::of(&self.inventory)
+    pub const fn graph(&self) -> &Graph<'a> {
+        &self.graph
     }
 
     /// Marks what a baseline has, and keeps what it has for nothing.
@@ -142,7 +139,7 @@ impl Audited {
 
     /// How many of a severity are not in the baseline.
     #[must_use]
-    pub fn count(&self, severity: Severity) -> usize {
+    pub(crate) fn count(&self, severity: Severity) -> usize {
         self.new_findings().filter(|found| found.finding.severity == severity).count()
     }
 
@@ -156,12 +153,12 @@ impl Audited {
     /// How many files, or places in files, of known formats could not be read or not be understood.
     #[must_use]
     pub fn unread(&self) -> usize {
-        self.inventory.left_out.iter().filter(|left| left.why != Why::NotRead).count()
+        self.left_out.iter().filter(|left| left.why != Why::NotRead).count()
     }
 
     /// The text of a file that a finding is about.
     #[must_use]
-    pub fn text(&self, file: &str) -> Option<&str> {
+    pub(crate) fn text(&self, file: &str) -> Option<&str> {
         self.texts.get(file).map(|text| &**text)
     }
 }

@@ -117,6 +117,15 @@ pub struct Known {
     /// Whether only a number is a value: the product refuses one with a unit.
     #[serde(default)]
     pub bare: bool,
+    /// Whether the product refuses parts of a unit: `1.5s`.
+    #[serde(default)]
+    pub whole: bool,
+    /// Limits of a call only: whether its clock starts when there is a connection, or nothing says that it starts before.
+    #[serde(default)]
+    pub connected: bool,
+    /// Whether hours are nothing unusual for what it bounds: a job, a workflow.
+    #[serde(default)]
+    pub long: bool,
     /// What zero means.
     #[serde(default)]
     pub zero: Zero,
@@ -209,9 +218,12 @@ impl Known {
     ///
     /// # Errors
     /// What is no value of this setting.
-    pub fn amount(&self, text: &str) -> Result<Amount, NotUnderstood> {
+    pub(crate) fn amount(&self, text: &str) -> Result<Amount, NotUnderstood> {
         if self.bare && crate::amount::has_unit(text) {
             return Err(NotUnderstood { text: crate::amount::shortened(text), wanted: "a number without a unit" });
+        }
+        if self.whole && crate::amount::has_fraction(text) {
+            return Err(NotUnderstood { text: crate::amount::shortened(text), wanted: "a time in whole numbers" });
         }
         amount(text, self.unit, self.zero)
     }
@@ -246,6 +258,12 @@ mod tests {
             let goes_on = known.fires.contains("that runs goes on");
             let ends = matches!(known.kind, Kind::Total | Kind::Attempt);
             assert!(!(ends && goes_on), "{}: what lets a try go on ends no wait", known.id);
+            assert!(
+                ends || !known.connected,
+                "{}: only a limit of a call has a connection for its beginning",
+                known.id
+            );
+            assert!(known.unit == Unit::Seconds || !known.long, "{}: nobody asks whether it is too long", known.id);
             let (attempts, counted) = (known.kind == Kind::Attempts, known.unit == Unit::Times);
             let may_be_counted = attempts || known.kind == Kind::Breaker;
             assert!(counted || !attempts, "{}: attempts are counted", known.id);

@@ -8,7 +8,7 @@ use crate::rules::{Finding, Rule, Severity, first};
 use crate::source::{Place, Source};
 
 /// An ignore that cannot be read, names no rule, or gives no reason.
-pub const MALFORMED: Rule = Rule {
+pub(crate) const MALFORMED: Rule = Rule {
     id: "ignore-malformed",
     says: "an ignore does not say what it ignores, or why",
     page: include_str!("../rules/ignore-malformed.md"),
@@ -16,7 +16,7 @@ pub const MALFORMED: Rule = Rule {
 };
 
 /// An ignore under which nothing is found.
-pub const UNUSED: Rule = Rule {
+pub(crate) const UNUSED: Rule = Rule {
     id: "ignore-unused",
     says: "an ignore is in force and ignores nothing",
     page: include_str!("../rules/ignore-unused.md"),
@@ -24,14 +24,14 @@ pub const UNUSED: Rule = Rule {
 };
 
 /// The rules about ignores; nobody can ignore what they find.
-pub const RULES: &[&Rule] = &[&MALFORMED, &UNUSED];
+pub(crate) const RULES: &[&Rule] = &[&MALFORMED, &UNUSED];
 
 const MARK: &str = "oneclock-audit:";
 const HOW: &str = "write `oneclock-audit: ignore[rule-id] why`; `oneclock audit --rules` has the ids";
 
 /// A comment that ignores.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ignore {
+pub(crate) struct Ignore {
     /// Which rules.
     pub rules: Vec<String>,
     /// Why.
@@ -55,14 +55,14 @@ pub struct Ignored {
 
 /// What a file has: ignores, and what is meant to be one and is none.
 #[derive(Clone, Debug, Default)]
-pub struct Written {
+pub(crate) struct Written {
     ignores: Vec<Ignore>,
     wrong: Vec<Finding>,
 }
 
 /// The ignores of a file.
 #[must_use]
-pub fn written(source: &Source) -> Written {
+pub(crate) fn written(source: &Source) -> Written {
     let mut written = Written::default();
     if !source.text.contains(MARK) {
         return written;

@@ -1,6 +1,6 @@
 //! What was found: who runs, who calls whom, and every setting that bears on time, each with its place.
 //!
-//! Readers fill it through [`Inventory::component`], [`Inventory::edge`], [`Inventory::say`] and [`Inventory::leave_out`].
+//! Readers fill it through `component`, `edge`, `say` and `leave_out`.
 //! Nothing is judged here, and names are not joined: that is [`crate::graph`].
 
 use std::time::Duration;
@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::amount::{Amount, Unit};
 use crate::catalogue::{Known, known};
 use crate::estimate::PerSecond;
+pub use crate::name::Name;
 use crate::source::Place;
 
 /// Something that runs.
@@ -117,15 +118,6 @@ pub struct HeaderUnit {
     pub place: Place,
 }
 
-/// The name under which something is called: `reviews`, `reviews.prod.svc.cluster.local:9080`, `127.0.0.1:3000`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Name {
-    /// In lower case, without what every name of a cluster ends in (`.svc.cluster.local`).
-    pub host: String,
-    /// The port, where it is written.
-    pub port: Option<u16>,
-}
-
 /// Whether a call hands on what is left of its own budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -154,6 +146,48 @@ pub enum Effects {
     /// Nothing says so.
     #[default]
     Unknown,
+}
+
+/// What an author says of a method of gRPC, so that it may be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Declared {
+    /// `idempotency_level = NO_SIDE_EFFECTS`.
+    NoSideEffects,
+    /// `idempotency_level = IDEMPOTENT`.
+    Idempotent,
+    /// `google.api.http` maps it to `GET`.
+    Get,
+}
+
+/// A method of gRPC.
+#[derive(Clone, Debug, Serialize)]
+pub struct RpcMethod {
+    /// As it is written, without its service.
+    pub name: String,
+    /// What is said of repeating it; `None` where nothing is.
+    pub declared: Option<Declared>,
+    /// Where it is described.
+    pub place: Place,
+}
+
+/// A service of gRPC, as a `.proto` file describes it.
+#[derive(Clone, Debug, Serialize)]
+pub struct RpcService {
+    /// As it is written, with its package: `shop.Carts`.
+    pub name: String,
+    /// All of its methods.
+    pub methods: Vec<RpcMethod>,
+    /// Where it is described.
+    pub place: Place,
+}
+
+/// Methods that may be repeated (RFC 9110, 9.2.2).
+const REPEATABLE: &[&str] = &["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"];
+
+/// Whether a method may be repeated, whoever answers it.
+pub(crate) fn is_repeatable(method: &str) -> bool {
+    REPEATABLE.iter().any(|safe| method.eq_ignore_ascii_case(safe))
 }
 
 /// Where a call goes.
@@ -227,6 +261,9 @@ pub struct Setting {
     pub stated: Stated,
     /// What it amounts to.
     pub amount: Amount,
+    /// The number, where somebody wrote it without a unit: then the product decides what it means.
+    #[serde(skip)]
+    pub(crate) bare: Option<f64>,
     /// Where.
     pub place: Place,
 }
@@ -286,6 +323,11 @@ pub struct Inventory {
     pub entries: Vec<Entry>,
     /// What the numbers in headers mean.
     pub header_units: Vec<HeaderUnit>,
+    /// The services of gRPC that `.proto` files describe.
+    pub rpc_services: Vec<RpcService>,
+    /// Those whose settings hold for every caller of the same product: what a controller reads for all that it serves.
+    #[serde(skip)]
+    pub(crate) controllers: Vec<ComponentId>,
     /// Which files of the repository are put into whom, by the path of the file or of a folder above it.
     #[serde(skip)]
     pub mounted: Vec<(ComponentId, String)>,
@@ -295,66 +337,15 @@ pub struct Inventory {
     pub left_out: Vec<LeftOut>,
 }
 
-// === Name ===
+// === Declared ===
 
-impl Name {
-    /// A name as it is written, with or without a port, with or without a scheme: `http://reviews:9080/x` is
-    /// `reviews` at 9080. `None` for what is no name: a variable, a wildcard, nothing.
+impl Declared {
+    /// What repeating does.
     #[must_use]
-    pub fn of(text: &str) -> Option<Self> {
-        let text = text.trim();
-        let (scheme, rest) = text.split_once("://").map_or(("", text), |(scheme, rest)| (scheme, rest));
-        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-        let (host, port) = match authority.strip_prefix('[') {
-            Some(rest) => {
-                let (host, behind) = rest.split_once(']')?;
-                (host, behind.strip_prefix(':'))
-            }
-            None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
-        };
-        let port = match port {
-            Some(port) => Some(port.parse().ok()?),
-            None => default_port(scheme),
-        };
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
-        if host.is_empty() || !host.chars().all(plain) {
-            return None;
-        }
-        let host = host.trim_end_matches('.').to_ascii_lowercase();
-        let host = host.strip_suffix(".svc.cluster.local").or_else(|| host.strip_suffix(".svc")).unwrap_or(&host);
-        Some(Self { host: host.to_owned(), port })
-    }
-
-    /// The name inside a namespace: `reviews` becomes `reviews.prod`; one that has dots already stays.
-    #[must_use]
-    pub fn within(self, namespace: Option<&str>) -> Self {
-        match namespace {
-            Some(namespace) if !self.host.contains('.') && !namespace.is_empty() => {
-                Self { host: format!("{}.{}", self.host, namespace.to_ascii_lowercase()), port: self.port }
-            }
-            _ => self,
-        }
-    }
-}
-
-fn default_port(scheme: &str) -> Option<u16> {
-    match scheme {
-        "http" => Some(80),
-        "https" => Some(443),
-        "postgres" | "postgresql" | "jdbc:postgresql" => Some(5432),
-        "mysql" | "jdbc:mysql" => Some(3306),
-        "redis" | "rediss" => Some(6379),
-        "amqp" => Some(5672),
-        _ => None,
-    }
-}
-
-impl std::fmt::Display for Name {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.port {
-            Some(port) => write!(f, "{}:{port}", self.host),
-            None => f.write_str(&self.host),
+    pub(crate) const fn effects(self) -> Effects {
+        match self {
+            Self::NoSideEffects | Self::Get => Effects::ReadOnly,
+            Self::Idempotent => Effects::Idempotent,
         }
     }
 }
@@ -364,7 +355,7 @@ impl std::fmt::Display for Name {
 impl Edge {
     /// A call from a component, of which nothing else is known yet.
     #[must_use]
-    pub fn new(from: ComponentId, to: To, label: impl Into<String>, place: Place) -> Self {
+    pub(crate) fn new(from: ComponentId, to: To, label: impl Into<String>, place: Place) -> Self {
         Self {
             from,
             to,
@@ -400,7 +391,7 @@ impl Inventory {
     }
 
     /// Adds a name that a component answers to; what is no name adds nothing.
-    pub fn answers_to(&mut self, component: ComponentId, name: Option<Name>) {
+    pub(crate) fn answers_to(&mut self, component: ComponentId, name: Option<Name>) {
         if let (Some(component), Some(name)) = (self.components.get_mut(component.0), name)
             && !component.names.contains(&name)
         {
@@ -409,63 +400,70 @@ impl Inventory {
     }
 
     /// Adds a call.
-    pub fn edge(&mut self, edge: Edge) -> EdgeId {
+    pub(crate) fn edge(&mut self, edge: Edge) -> EdgeId {
         self.edges.push(edge);
         EdgeId(self.edges.len() - 1)
     }
 
     /// Adds a setting as it is written. What is no value of it is listed, and counts as unknown.
-    pub fn say(&mut self, on: On, id: &str, text: &str, place: Place) {
+    pub(crate) fn say(&mut self, on: On, id: &str, text: &str, place: Place) {
         self.stated(on, id, text, place, Stated::Explicit);
     }
 
     /// Adds a setting of which no file says what it amounts to; `why` says what is known.
-    pub fn unknown(&mut self, on: On, id: &str, why: &str, place: Place) {
-        let Some(known) = known(id) else {
-            debug_assert!(false, "no setting {id} in the catalogue");
-            return;
-        };
+    pub(crate) fn unknown(&mut self, on: On, id: &str, why: &str, place: Place) {
+        let Some(known) = self.row(id, &place) else { return };
         let amount = Amount::Unknown(crate::amount::shortened(why));
-        self.settings.push(Setting { known, on, stated: Stated::Explicit, amount, place });
+        self.settings.push(Setting { known, on, stated: Stated::Explicit, amount, bare: None, place });
     }
 
     /// Adds a setting that the topology file states of somebody's own code.
-    pub fn declare(&mut self, on: On, id: &str, text: &str, place: Place) {
+    pub(crate) fn declare(&mut self, on: On, id: &str, text: &str, place: Place) {
         self.stated(on, id, text, place, Stated::Topology);
     }
 
     fn stated(&mut self, on: On, id: &str, text: &str, place: Place, stated: Stated) {
-        let Some(known) = known(id) else {
-            debug_assert!(false, "no setting {id} in the catalogue");
-            return;
-        };
+        let Some(known) = self.row(id, &place) else { return };
         let amount = known.amount(text).unwrap_or_else(|error| {
             let says = format!("{}: {error}", known.key);
             self.left_out.push(LeftOut { why: Why::NotUnderstood, place: place.clone(), says });
             Amount::Unknown(error.text)
         });
-        self.settings.push(Setting { known, on, stated, amount, place });
+        let bare = crate::amount::bare(text).filter(|_| stated == Stated::Explicit);
+        self.settings.push(Setting { known, on, stated, amount, bare, place });
+    }
+
+    /// The row of a setting. A test asks for every id that a reader names; one that it does not see is no "no limit", and is
+    /// told of.
+    fn row(&mut self, id: &str, place: &Place) -> Option<&'static Known> {
+        let row = known(id);
+        if row.is_none() {
+            debug_assert!(false, "no setting {id} in the catalogue");
+            self.leave_out(
+                Why::NotUnderstood,
+                place.clone(),
+                format!("{id}: known to a reader, and not to the catalogue"),
+            );
+        }
+        row
     }
 
     /// Adds what holds because nobody wrote a setting; nothing where the catalogue has no default for it. `place` is that
     /// of what does not say it.
-    pub fn unsaid(&mut self, on: On, id: &str, place: Place) {
-        let Some(known) = known(id) else {
-            debug_assert!(false, "no setting {id} in the catalogue");
-            return;
-        };
+    pub(crate) fn unsaid(&mut self, on: On, id: &str, place: Place) {
+        let Some(known) = self.row(id, &place) else { return };
         if let Some(amount) = known.default() {
-            self.settings.push(Setting { known, on, stated: Stated::Default, amount, place });
+            self.settings.push(Setting { known, on, stated: Stated::Default, amount, bare: None, place });
         }
     }
 
     /// Adds what holds although nobody wrote it, and follows from what else is written; `place` is that of the latter.
-    pub fn follows(&mut self, on: On, id: &str, text: &str, place: Place) {
+    pub(crate) fn follows(&mut self, on: On, id: &str, text: &str, place: Place) {
         self.stated(on, id, text, place, Stated::Default);
     }
 
     /// Adds a setting: as it is written, where it is, or what holds otherwise. `block` is what would have it.
-    pub fn say_or_default(&mut self, on: On, id: &str, written: Option<(&str, Place)>, block: &Place) {
+    pub(crate) fn say_or_default(&mut self, on: On, id: &str, written: Option<(&str, Place)>, block: &Place) {
         match written {
             Some((text, place)) => self.say(on, id, text, place),
             None => self.unsaid(on, id, block.clone()),
@@ -473,7 +471,7 @@ impl Inventory {
     }
 
     /// Lists what was not read or not understood, once.
-    pub fn leave_out(&mut self, why: Why, place: Place, says: impl Into<String>) {
+    pub(crate) fn leave_out(&mut self, why: Why, place: Place, says: impl Into<String>) {
         let left = LeftOut { why, place, says: says.into() };
         if self.left_out.last() != Some(&left) {
             self.left_out.push(left);
@@ -487,35 +485,4 @@ fn millis<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok,
 
 fn id_only<S: serde::Serializer>(known: &&'static Known, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&known.id)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn named(text: &str, want: Option<&str>) {
-        assert_eq!(Name::of(text).map(|name| name.to_string()).as_deref(), want, "{text:?}");
-    }
-
-    #[test]
-    fn names_lose_what_every_name_of_a_cluster_has() {
-        named("http://reviews:9080/api", Some("reviews:9080"));
-        named("reviews.prod.svc.cluster.local", Some("reviews.prod"));
-        named("Reviews.prod.svc:80", Some("reviews.prod:80"));
-        named("https://api.example.com", Some("api.example.com:443"));
-        named("postgres://user:pass@db/shop", Some("db:5432"));
-        named("jdbc:mysql://db:3306/shop", Some("db:3306"));
-        named("[::1]:80", Some("::1:80"));
-        named("${HOST}:80", None);
-        named("*", None);
-        named("", None);
-    }
-
-    #[test]
-    fn a_namespace_is_added_once() {
-        let within = |text: &str| Name::of(text).map(|name| name.within(Some("prod")).to_string());
-        assert_eq!(within("reviews").as_deref(), Some("reviews.prod"));
-        assert_eq!(within("reviews.test").as_deref(), Some("reviews.test"));
-    }
 }

@@ -1,7 +1,7 @@
 //! Every timeout in a repository, and whether they fit together.
 //!
 //! 1. [`walk`] finds the files, within bounds; what is templated or cannot be parsed is listed, never read as "no timeout".
-//! 2. [`readers`] take the files apart, one module a format: an [`inventory`] of who calls whom, and of every setting that
+//! 2. `readers` take the files apart, one module a format: an [`inventory`] of who calls whom, and of every setting that
 //!    bears on time. What a setting means (its kind, its unit, what happens when it fires, what holds when it is not
 //!    written) stands once, in the [`catalogue`], which is data.
 //! 3. [`graph`] joins the names: who calls whom, layer by layer, and how long each may take.
@@ -12,7 +12,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod amount;
+mod amount;
 mod audited;
 pub mod baseline;
 pub mod catalogue;
@@ -20,9 +20,10 @@ pub mod draft;
 pub mod estimate;
 mod fingerprint;
 pub mod graph;
-pub mod ignores;
+mod ignores;
 pub mod inventory;
-pub mod readers;
+mod name;
+mod readers;
 pub mod report;
 pub mod rules;
 pub mod source;

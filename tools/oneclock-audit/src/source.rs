@@ -38,42 +38,21 @@ impl Source {
 
     /// The last part of the path.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 
     /// What stands behind the last dot of the name, in lower case; empty where there is none.
     #[must_use]
-    pub fn extension(&self) -> String {
+    pub(crate) fn extension(&self) -> String {
         self.name().rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase()).unwrap_or_default()
     }
 
     /// A place in it. `width` counts characters.
     #[must_use]
-    pub fn place(&self, line: usize, column: usize, width: usize) -> Place {
+    pub(crate) fn place(&self, line: usize, column: usize, width: usize) -> Place {
         let small = |number: usize| u32::try_from(number.max(1)).unwrap_or(u32::MAX);
         Place { file: Arc::clone(&self.path), line: small(line), column: small(column), width: small(width) }
-    }
-
-    /// The place of bytes `from..to` of the text; the end of what lies beyond it.
-    #[must_use]
-    pub fn place_at(&self, from: usize, to: usize) -> Place {
-        let from = self.floor(from);
-        let to = self.floor(to).max(from);
-        let before = &self.text[..from];
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        let line = before.matches('\n').count() + 1;
-        let end = self.text[from..to].find('\n').map_or(to, |at| from + at);
-        self.place(line, self.text[line_start..from].chars().count() + 1, self.text[from..end].chars().count())
-    }
-
-    /// The nearest boundary between characters that is not behind `at`.
-    fn floor(&self, at: usize) -> usize {
-        let mut at = at.min(self.text.len());
-        while !self.text.is_char_boundary(at) {
-            at -= 1;
-        }
-        at
     }
 
     /// The place of a node of YAML.
@@ -85,7 +64,7 @@ impl Source {
 
     /// The place of a key of YAML.
     #[must_use]
-    pub fn of_key(&self, key: &oneclock_yaml::Key) -> Place {
+    pub(crate) fn of_key(&self, key: &oneclock_yaml::Key) -> Place {
         self.at(key.place, key.text.chars().count())
     }
 
@@ -96,30 +75,15 @@ impl Source {
     }
 }
 
+/// The folder of a path; empty for the root.
+pub(crate) fn folder(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
 // === Place ===
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.file, self.line, self.column)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn stands(text: &str, from: usize, to: usize, want: &str, width: u32) {
-        let place = Source::new("a.conf", text).place_at(from, to);
-        assert_eq!((place.to_string().as_str(), place.width), (want, width), "{text:?} {from}..{to}");
-    }
-
-    #[test]
-    fn places_count_characters_and_never_leave_the_text() {
-        stands("ab\ncd 5s\n", 6, 8, "a.conf:2:4", 2);
-        stands("ä 5s", 3, 5, "a.conf:1:3", 2);
-        stands("ä 5s", 1, 99, "a.conf:1:1", 4);
-        stands("", 7, 9, "a.conf:1:1", 1);
-        stands("a\nb", 0, 3, "a.conf:1:1", 1);
     }
 }

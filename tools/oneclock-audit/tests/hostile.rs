@@ -51,6 +51,7 @@ const NAMES: &[&str] = &[
     "resiliency.yaml",
     "ingress.yaml",
     "start.sh",
+    "shop.proto",
 ];
 
 /// Words of all formats, and what breaks them.
@@ -117,6 +118,11 @@ const WORDS: &[&str] = &[
     "methodConfig",
     "retryPolicy",
     "maxAttempts",
+    "service Shop {",
+    "rpc Buy(B) returns (B)",
+    "option idempotency_level =",
+    "option (google.api.http) = {",
+    "/*",
     "harakiri",
     "bind",
     "statement_timeout",
@@ -195,14 +201,17 @@ fn judged(name: &str, text: &str) -> Inventory {
 }
 
 /// From end to end, with every form of a report.
-fn told(files: &[(&str, &str)]) -> (oneclock_audit::Audited, String) {
+fn told(files: &[(&str, &str)]) -> (oneclock_audit::Audited<'static>, String) {
     let folder = tempfile::tempdir().expect("a folder");
     for (path, text) in files {
         let file = folder.path().join(path);
         std::fs::create_dir_all(file.parent().expect("a folder above")).expect("the folder");
         std::fs::write(file, text).expect("the file");
     }
-    let audited = oneclock_audit::audit(&Repository::new(folder.path()), |_| ());
+    let repository = Repository::new(folder.path());
+    // For as long as the tests run: what is audited borrows it.
+    let inventory = Box::leak(Box::new(walk(&repository, |_| ())));
+    let audited = oneclock_audit::audit(&repository, inventory);
     let json = {
         let report = Report::of(&audited);
         let _ = (report.markdown(), report.sarif(), report.svg());
@@ -266,6 +275,7 @@ fn what_is_repeated_without_end_is_bounded() {
             "((((",
             "\\",
             "!a ",
+            "service S { rpc A(B) returns (C) { option (x) = { ",
         ] {
             judged(name, &opens.repeat(60_000));
         }
@@ -290,10 +300,13 @@ fn what_is_too_large_or_no_text_is_listed_where_its_name_says_configuration() {
     let size = usize::try_from(LARGEST).expect("small") + 1;
     std::fs::write(folder.path().join("large.yaml"), vec![b'#'; size]).expect("written");
     std::fs::write(folder.path().join("latin.yaml"), b"name: M\xfcller\n").expect("written");
+    std::fs::write(folder.path().join("latin.proto"), b"// M\xfcller\nservice S { rpc A(B) returns (C); }\n")
+        .expect("written");
     std::fs::write(folder.path().join("data"), b"\xff\xfe\x00").expect("written");
     let inventory = walk(&Repository::new(folder.path()), |_| ());
     let whys: Vec<_> = inventory.left_out.iter().map(|left| (&*left.place.file, left.why)).collect();
-    assert_eq!(whys, [("large.yaml", Why::TooLarge), ("latin.yaml", Why::Unreadable)]);
+    let want = [("large.yaml", Why::TooLarge), ("latin.proto", Why::Unreadable), ("latin.yaml", Why::Unreadable)];
+    assert_eq!(whys, want);
 }
 
 #[cfg(unix)]
@@ -341,7 +354,7 @@ fn the_same_files_say_the_same() {
     let describe = |host: &str| host == "xx" || host == "yy";
     let three = audited.inventory.components.iter().filter(|one| one.names.iter().any(|name| describe(&name.host)));
     assert_eq!(three.map(|one| one.reader).collect::<Vec<_>>(), ["Spring Boot", "compose", "topology"]);
-    let graph = Graph::of(&audited.inventory);
+    let graph = Graph::of(audited.inventory);
     let standing = |name: &str| {
         let ids = graph.hops.iter().flat_map(|hop| [Some(hop.from), hop.to]).flatten();
         let mut ids: Vec<_> = ids
@@ -367,7 +380,7 @@ fn a_name_that_everybody_has_is_told_once() {
     let with = |count: usize| {
         let others = files.iter().take(count).map(|(path, text)| (path.as_str(), *text));
         let (audited, _) = told(&others.chain([caller]).collect::<Vec<_>>());
-        audited.inventory.left_out.iter().map(|left| left.says.clone()).collect::<Vec<_>>()
+        audited.left_out.iter().map(|left| left.says.clone()).collect::<Vec<_>>()
     };
     assert_eq!(with(17), ["17 answer to db: nobody is taken"]);
     assert!(with(16).is_empty());

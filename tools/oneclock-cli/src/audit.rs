@@ -16,7 +16,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use oneclock_audit::baseline::Baseline;
 use oneclock_audit::report::{Detail, Report};
 use oneclock_audit::rules::Severity;
-use oneclock_audit::walk::Step;
+use oneclock_audit::walk::{Step, walk};
 use oneclock_audit::{Audited, draft};
 
 #[derive(Args)]
@@ -143,7 +143,8 @@ fn ran(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         _ => None,
     };
     let bar = Bar::new();
-    let mut audited = oneclock_audit::audit(&repository, |step| bar.step(step));
+    let inventory = walk(&repository, |step| bar.step(step));
+    let mut audited = oneclock_audit::audit(&repository, &inventory);
     bar.end();
     understood(arguments, &audited)?;
     if arguments.init {
@@ -178,12 +179,12 @@ fn counted(places: usize) -> String {
 ///
 /// # Errors
 /// Nothing in it is understood.
-fn understood(arguments: &Arguments, audited: &Audited) -> Result<(), Box<dyn Error>> {
+fn understood(arguments: &Arguments, audited: &Audited<'_>) -> Result<(), Box<dyn Error>> {
     let [file] = &*arguments.paths else { return Ok(()) };
     if !file.is_file() || arguments.topology.is_some() || !audited.inventory.files.is_empty() {
         return Ok(());
     }
-    Err(match audited.inventory.left_out.first() {
+    Err(match audited.left_out.first() {
         Some(left) => format!("{}: nothing in it is understood: {}", left.place, left.says),
         None => format!(
             "{}: nothing in it is understood: it is of no format that is known by its name or its words",
@@ -193,7 +194,7 @@ fn understood(arguments: &Arguments, audited: &Audited) -> Result<(), Box<dyn Er
     .into())
 }
 
-fn tell(arguments: &Arguments, audited: &Audited, json: bool) -> Result<(), Box<dyn Error>> {
+fn tell(arguments: &Arguments, audited: &Audited<'_>, json: bool) -> Result<(), Box<dyn Error>> {
     let report = Report::of(audited);
     if let Some(path) = &arguments.svg {
         write(path, &report.svg())?;
@@ -228,7 +229,7 @@ fn read_baseline(path: &Path) -> Result<Baseline, Box<dyn Error>> {
     Ok(Baseline::read(&text).map_err(|refused| format!("{}:{refused}", path.display()))?)
 }
 
-fn write_baseline(path: &Path, audited: &Audited) -> Result<Baseline, Box<dyn Error>> {
+fn write_baseline(path: &Path, audited: &Audited<'_>) -> Result<Baseline, Box<dyn Error>> {
     let baseline = Baseline::of(&audited.findings);
     write(path, &baseline.to_json())?;
     eprintln!("oneclock: {}: {} findings are known now", path.display(), baseline.len());
@@ -240,10 +241,10 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 }
 
 /// Drafts a topology file where the audit began.
-fn init(arguments: &Arguments, audited: &Audited) -> Result<ExitCode, Box<dyn Error>> {
+fn init(arguments: &Arguments, audited: &Audited<'_>) -> Result<ExitCode, Box<dyn Error>> {
     let folder = arguments.paths.first().filter(|path| path.is_dir()).map_or(Path::new(""), PathBuf::as_path);
     let path = folder.join(draft::file_name());
-    let draft = draft::draft(&audited.graph());
+    let draft = draft::draft(audited.graph());
     let told = |error: io::Error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
             format!("{}: it is there already, and is not overwritten; delete it first", path.display())

@@ -8,8 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use oneclock_audit::walk::{Repository, Step};
-use oneclock_audit::{Audited, audit};
+use oneclock_audit::inventory::{Inventory, LeftOut};
+use oneclock_audit::walk::{Repository, Step, walk};
+use oneclock_audit::{Found, audit};
 
 /// What is known of a repository, by a file that tells it from others.
 struct Known {
@@ -61,6 +62,13 @@ pub(super) struct Outcome {
     missing: Vec<String>,
 }
 
+/// What an audit of it read, left out and found.
+struct Audited {
+    inventory: Inventory,
+    left_out: Vec<LeftOut>,
+    findings: Vec<Found>,
+}
+
 impl Outcome {
     /// Whether nothing of it was read.
     pub(super) fn is_empty(&self) -> bool {
@@ -98,6 +106,13 @@ pub(super) fn every(root: &Path, folder: &Path) -> Result<Vec<Outcome>, String> 
     Ok(outcomes)
 }
 
+fn audited(repository: &Repository, step: impl FnMut(Step)) -> Audited {
+    let inventory = walk(repository, step);
+    let audited = audit(repository, &inventory);
+    let (left_out, findings) = (audited.left_out, audited.findings);
+    Audited { inventory, left_out, findings }
+}
+
 #[expect(clippy::disallowed_methods, reason = "a stopwatch for people; no test pauses it")]
 fn one<'k>(
     name: String,
@@ -111,7 +126,7 @@ fn one<'k>(
             files = found;
         }
     };
-    let audited = catch_unwind(AssertUnwindSafe(|| audit(repository, step))).ok();
+    let audited = catch_unwind(AssertUnwindSafe(|| audited(repository, step))).ok();
     let took = began.elapsed();
     eprintln!("{name}: {files} files in {:.1} s", took.as_secs_f64());
     let findings = audited.as_ref().map(|audited| audited.findings.as_slice()).unwrap_or_default();
@@ -157,7 +172,7 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
             .iter()
             .flat_map(|file| &file.readers)
             .for_each(|reader| count(&mut readers, (*reader).to_owned()));
-        inventory.left_out.iter().for_each(|left| count(&mut reasons, format!("{:?}", left.why)));
+        audited.left_out.iter().for_each(|left| count(&mut reasons, format!("{:?}", left.why)));
         let mut by_severity = BTreeMap::new();
         for finding in audited.findings.iter().map(|found| &found.finding) {
             count(&mut found, format!("{:?} {}", finding.severity, finding.rule));
@@ -170,7 +185,7 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
             outcome.name,
             outcome.files,
             inventory.files.len(),
-            inventory.left_out.len(),
+            audited.left_out.len(),
             inventory.components.len(),
             inventory.edges.len(),
             inventory.settings.len(),

@@ -92,14 +92,14 @@ impl<'a> Limits<'a> {
 
     /// Whether it is known how often it is tried: not where a variable says so.
     #[must_use]
-    pub fn knows_tries(&self) -> bool {
+    pub(crate) fn knows_tries(&self) -> bool {
         !self.repeats().is_some_and(|setting| matches!(setting.amount, Amount::Unknown(_)))
     }
 
     /// How often it is tried, the first time included; `None` for without end. Once, where nothing says otherwise, and at
     /// least once where [`Limits::knows_tries`] is not so.
     #[must_use]
-    pub fn tries(&self) -> Option<u64> {
+    pub(crate) fn tries(&self) -> Option<u64> {
         match self.repeats().map(|setting| (&setting.amount, setting.known.first)) {
             Some((Amount::Times(times), true)) => Some((*times).max(1)),
             Some((Amount::Times(times), false)) => Some(times.saturating_add(1)),
@@ -110,13 +110,13 @@ impl<'a> Limits<'a> {
 
     /// The least wait before another attempt; zero where nothing says so.
     #[must_use]
-    pub fn backoff(&self) -> Duration {
+    pub(crate) fn backoff(&self) -> Duration {
         self.get(Kind::Backoff).and_then(|setting| setting.amount.after()).unwrap_or_default()
     }
 
     /// How long one attempt may take.
     #[must_use]
-    pub fn attempt(&self) -> Patience {
+    pub(crate) fn attempt(&self) -> Patience {
         let limited = ENDS.map(|kind| self.get(kind).map(|setting| &setting.amount));
         let times: Vec<Duration> = limited.iter().flatten().filter_map(|amount| amount.after()).collect();
         if let Some(least) = times.iter().min() {
@@ -138,14 +138,14 @@ impl<'a> Limits<'a> {
 
     /// The setting that decides how long one attempt may take; `None` where nothing bounds it.
     #[must_use]
-    pub fn decides_attempt(&self) -> Option<&'a Setting> {
+    pub(crate) fn decides_attempt(&self) -> Option<&'a Setting> {
         self.shortest(ENDS).or_else(|| self.shortest(SILENT)).map(|(_, setting)| setting)
     }
 
     /// When a caller that hears nothing has given up one attempt: after the shortest of what ends it and of what counts
     /// silence.
     #[must_use]
-    pub fn gives_up(&self) -> Option<GivesUp<'a>> {
+    pub(crate) fn gives_up(&self) -> Option<GivesUp<'a>> {
         let of = |kinds, silence| {
             let (after, decides) = self.shortest(kinds)?;
             Some(GivesUp { after, decides, silence })
@@ -156,7 +156,7 @@ impl<'a> Limits<'a> {
 
     /// The setting because of which nothing bounds the call.
     #[must_use]
-    pub fn unbounds(&self) -> Option<&'a Setting> {
+    pub(crate) fn unbounds(&self) -> Option<&'a Setting> {
         let never = |kind: Kind| self.get(kind).filter(|setting| setting.amount == Amount::Never);
         [Kind::Total, Kind::Attempt, Kind::FirstByte, Kind::Idle, Kind::Attempts].into_iter().find_map(never)
     }
@@ -168,7 +168,7 @@ impl<'a> Limits<'a> {
 
     /// The setting that decides how long all attempts may take.
     #[must_use]
-    pub fn decides(&self) -> Option<&'a Setting> {
+    pub(crate) fn decides(&self) -> Option<&'a Setting> {
         let total = self.get(Kind::Total).filter(|setting| setting.amount.after().is_some());
         let all = self.untotalled().at_most();
         match total {
@@ -193,7 +193,7 @@ impl<'a> Limits<'a> {
     /// What the attempts alone come to: tries times the limit of one, and the waits between them; no later than the last
     /// one that may still begin.
     #[must_use]
-    pub fn untotalled(&self) -> Patience {
+    pub(crate) fn untotalled(&self) -> Patience {
         let begins = self.get(Kind::Retrying).and_then(|setting| setting.amount.after());
         let tries = self.tries().filter(|_| self.knows_tries()).map(|tries| u32::try_from(tries).unwrap_or(u32::MAX));
         let all = |one: Duration| {
@@ -220,7 +220,7 @@ impl<'a> Limits<'a> {
 
 /// Of several settings of one kind: a written one before a default; of those the shortest; an unknown one before no limit.
 #[must_use]
-pub fn chosen<'a>(settings: impl Iterator<Item = &'a Setting>) -> Option<&'a Setting> {
+pub(crate) fn chosen<'a>(settings: impl Iterator<Item = &'a Setting>) -> Option<&'a Setting> {
     settings.min_by_key(|setting| {
         let written = u8::from(setting.stated == Stated::Default);
         match &setting.amount {
@@ -237,7 +237,7 @@ pub fn chosen<'a>(settings: impl Iterator<Item = &'a Setting>) -> Option<&'a Set
 impl Patience {
     /// The time, if it bounds the whole.
     #[must_use]
-    pub const fn at_most(&self) -> Option<Duration> {
+    pub(crate) const fn at_most(&self) -> Option<Duration> {
         match self {
             Self::AtMost(time) => Some(*time),
             _ => None,
@@ -246,7 +246,7 @@ impl Patience {
 
     /// The time, if there is one, of the whole or of silence.
     #[must_use]
-    pub const fn time(&self) -> Option<Duration> {
+    pub(crate) const fn time(&self) -> Option<Duration> {
         match self {
             Self::AtMost(time) | Self::Silence(time) => Some(*time),
             Self::Forever | Self::Unknown => None,

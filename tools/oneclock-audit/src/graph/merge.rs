@@ -37,7 +37,7 @@ pub(super) fn merged(inventory: &Inventory) -> Merged {
         if !works(component) {
             continue;
         }
-        for name in component.names.iter().filter(|name| !super::names::is_loopback(&name.host)) {
+        for name in component.names.iter().filter(|name| !(name.is_loopback() || name.is_everywhere())) {
             let group = groups.entry(super::names::label(&name.host)).or_default();
             if group.last() != Some(&number) {
                 group.push(number);

@@ -2,20 +2,23 @@
 //!
 //! Joins the names of an [`Inventory`]: what two files describe is one component (`merge`),
 //! and every edge gets those that answer to its name, the nearest ones in the tree of files where several do (`names`). What bounds a call is gathered from the call, from its
-//! caller and from what is said of everybody's calls to that name ([`limits`]). Decides nothing about what fits.
+//! caller and from what is said of everybody's calls to that name ([`limits`]); what repeating one would do, from the call
+//! and from its methods of gRPC ([`rpc`]). Decides nothing about what fits.
 
-pub mod budget;
+pub(crate) mod budget;
 pub mod limits;
 mod merge;
 mod names;
-pub mod paths;
+pub(crate) mod paths;
+pub mod rpc;
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::catalogue::{Kind, Side};
-use crate::inventory::{Component, ComponentId, Edge, EdgeId, Inventory, On, Setting, To};
+use crate::inventory::{Component, ComponentId, Edge, EdgeId, Effects, Inventory, On, Setting, To};
 use crate::source::Place;
 use limits::Limits;
+use rpc::{Rpc, Undeclared};
 
 /// The joined graph.
 pub struct Graph<'a> {
@@ -54,6 +57,10 @@ pub struct Hop<'a> {
     pub others: usize,
     /// What bounds it.
     pub limits: Limits<'a>,
+    /// What repeating it would do, by what is said of the call, or else by what `.proto` files say of its methods.
+    pub effects: Effects,
+    /// Of a call of gRPC a method of which nothing says that it may be repeated.
+    pub undeclared: Option<Undeclared<'a>>,
 }
 
 // === Graph ===
@@ -67,6 +74,7 @@ impl<'a> Graph<'a> {
         let mut crowded = BTreeMap::new();
         let stand = |id: ComponentId| stands.get(id.0).copied().unwrap_or(id);
         let settings = Settings::of(inventory, &stand);
+        let rpc = Rpc::of(inventory);
         let mut hops = Vec::new();
         for (number, call) in inventory.edges.iter().enumerate() {
             let edge = EdgeId(number);
@@ -83,8 +91,10 @@ impl<'a> Graph<'a> {
             callees.dedup();
             let limits = settings.of_call(edge, call, from, &callees, (&names, inventory, &whole));
             let others = callees.len().saturating_sub(1);
+            let (effects, undeclared) = rpc.said(call);
             let mut add = |to: Option<ComponentId>| {
-                hops.push(Hop { number: hops.len(), edge, call, from, to, others, limits: limits.clone() });
+                let (limits, undeclared) = (limits.clone(), undeclared.clone());
+                hops.push(Hop { number: hops.len(), edge, call, from, to, others, limits, effects, undeclared });
             };
             if callees.is_empty() {
                 add(None);
@@ -109,7 +119,7 @@ impl<'a> Graph<'a> {
     }
 
     /// The names that so many answer to that nobody is taken: where the first call to each is, and a sentence.
-    pub fn crowded(&self) -> impl Iterator<Item = (Place, String)> {
+    pub(crate) fn crowded(&self) -> impl Iterator<Item = (Place, String)> {
         let told = |(name, (many, place)): (&String, &(usize, Place))| {
             (place.clone(), format!("{many} answer to {name}: nobody is taken"))
         };
@@ -118,19 +128,19 @@ impl<'a> Graph<'a> {
 
     /// The component that stands for one, where two files describe the same thing.
     #[must_use]
-    pub fn stands_for(&self, id: ComponentId) -> ComponentId {
+    pub(crate) fn stands_for(&self, id: ComponentId) -> ComponentId {
         self.stands.get(id.0).copied().unwrap_or(id)
     }
 
     /// A component's name, for people.
     #[must_use]
-    pub fn name(&self, id: ComponentId) -> &'a str {
+    pub(crate) fn name(&self, id: ComponentId) -> &'a str {
         self.inventory.components.get(id.0).map_or("", |component| &component.name)
     }
 
     /// Whom a hop calls, for people.
     #[must_use]
-    pub fn callee(&self, hop: &Hop<'a>) -> String {
+    pub(crate) fn callee(&self, hop: &Hop<'a>) -> String {
         match (hop.to, &hop.call.to) {
             (Some(to), _) => self.name(to).to_owned(),
             (None, To::Component(to)) => self.name(*to).to_owned(),
@@ -139,23 +149,23 @@ impl<'a> Graph<'a> {
     }
 
     /// The calls that a component makes.
-    pub fn calls_of(&self, id: ComponentId) -> impl Iterator<Item = &Hop<'a>> {
+    pub(crate) fn calls_of(&self, id: ComponentId) -> impl Iterator<Item = &Hop<'a>> {
         self.out.get(&id).into_iter().flatten().filter_map(|number| self.hops.get(*number))
     }
 
     /// The calls that arrive at a component.
-    pub fn calls_to(&self, id: ComponentId) -> impl Iterator<Item = &Hop<'a>> {
+    pub(crate) fn calls_to(&self, id: ComponentId) -> impl Iterator<Item = &Hop<'a>> {
         self.into.get(&id).into_iter().flatten().filter_map(|number| self.hops.get(*number))
     }
 
     /// The settings of a component as one that serves.
-    pub fn serves(&self, id: ComponentId) -> impl Iterator<Item = &'a Setting> {
+    pub(crate) fn serves(&self, id: ComponentId) -> impl Iterator<Item = &'a Setting> {
         self.of_component.get(&id).into_iter().flatten().copied().filter(|setting| setting.known.side == Side::Serve)
     }
 
     /// The setting of one kind of a component as one that serves; the written one, where there are several.
     #[must_use]
-    pub fn serving(&self, id: ComponentId, kind: Kind) -> Option<&'a Setting> {
+    pub(crate) fn serving(&self, id: ComponentId, kind: Kind) -> Option<&'a Setting> {
         limits::chosen(self.serves(id).filter(|setting| setting.known.kind == kind))
     }
 }
@@ -180,7 +190,8 @@ impl<'a> Settings<'a> {
         all
     }
 
-    /// The call's own settings first, then what is said of everybody's calls to that name, then the caller's.
+    /// The call's own settings first, then what is said of everybody's calls to that name, then the caller's, and last what
+    /// its controller reads.
     fn of_call(
         &self,
         edge: EdgeId,
@@ -200,6 +211,20 @@ impl<'a> Settings<'a> {
         };
         let callers = self.of_component.get(&from).into_iter().flatten().copied();
         let callers = callers.filter(|setting| setting.known.side == Side::Call).collect();
-        Limits::of([own, to_name, callers])
+        Limits::of([own, to_name, callers, self.of_controller(call, inventory)])
+    }
+
+    /// What the caller's controller reads for all that it serves: the nearest one of its product, if that is one.
+    fn of_controller(&self, call: &Edge, inventory: &Inventory) -> Vec<&'a Setting> {
+        let component = |id: ComponentId| inventory.components.get(id.0);
+        let Some(caller) = component(call.from).filter(|_| !inventory.controllers.is_empty()) else {
+            return Vec::new();
+        };
+        let same = inventory.controllers.iter().filter_map(|id| Some((*id, component(*id)?)));
+        let same = same.filter(|(_, one)| one.product == caller.product).map(|(id, one)| (id, &*one.place.file));
+        let nearest = names::nearest(same, &call.place.file).unwrap_or_default();
+        let [one] = &*nearest else { return Vec::new() };
+        let settings = self.of_component.get(one).into_iter().flatten().copied();
+        settings.filter(|setting| setting.known.side == Side::Call).collect()
     }
 }

@@ -59,7 +59,7 @@ impl Names {
         let own_kind = |one: &Component| {
             in_cluster && one.role == Role::Gateway && caller == Some(Role::Gateway) && product == Some(&one.product)
         };
-        let here = is_loopback(&name.host);
+        let here = name.is_loopback() || name.is_everywhere();
         let candidates: Vec<(ComponentId, &Component)> = all
             .iter()
             .filter(|id| **id != call.from)
@@ -143,13 +143,8 @@ fn two_labels(host: &str) -> Option<(&str, &str)> {
     host.split_once('.').filter(|(name, of)| !name.is_empty() && !of.is_empty() && !of.contains('.'))
 }
 
-/// Whether a host is the machine itself, which is another one in every file.
-pub(super) fn is_loopback(host: &str) -> bool {
-    matches!(host, "localhost" | "::1" | "0.0.0.0") || host.starts_with("127.")
-}
-
 /// Those whose file shares most folders with `file`; how many, where too many do.
-fn nearest<'f, T>(all: impl Iterator<Item = (T, &'f str)>, file: &str) -> Result<Vec<T>, usize> {
+pub(super) fn nearest<'f, T>(all: impl Iterator<Item = (T, &'f str)>, file: &str) -> Result<Vec<T>, usize> {
     let mut best = 0;
     let mut found = Vec::new();
     for (one, its_file) in all {

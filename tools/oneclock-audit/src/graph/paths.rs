@@ -11,9 +11,9 @@ use super::{Graph, Hop};
 use crate::inventory::{ComponentId, Role};
 
 /// The longest way that is followed.
-pub const DEEPEST: usize = 12;
+pub(crate) const DEEPEST: usize = 12;
 /// The most ways that are followed.
-pub const MOST: usize = 10_000;
+pub(crate) const MOST: usize = 10_000;
 /// Where ways begin, so many are followed at least, as long as there are any left.
 const SHARE: usize = 50;
 

@@ -9,7 +9,7 @@ use super::environment::{self, Near, Variable};
 use super::gunicorn::{FOUND, Gunicorn};
 use super::started_by;
 use crate::inventory::{Inventory, Name, Role};
-use crate::source::Source;
+use crate::source::{Source, folder};
 use crate::walk::Repository;
 
 /// How an image is started.
@@ -41,7 +41,7 @@ fn is_lines(source: &Source) -> bool {
 }
 
 pub(super) fn read(source: &Source, repository: &Repository, inventory: &mut Inventory) {
-    let folder = started_by::folder(&source.path);
+    let folder = folder(&source.path);
     if is_dockerfile(source) {
         if !started_by::composed(repository, folder) {
             let image = Image::of(source);

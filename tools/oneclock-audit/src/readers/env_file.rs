@@ -5,7 +5,7 @@
 use super::environment::{self, Near, Variable, is_product_key, lines};
 use super::started_by;
 use crate::inventory::{Inventory, Role};
-use crate::source::Source;
+use crate::source::{Source, folder};
 use crate::walk::Repository;
 
 /// By its name.
@@ -17,7 +17,7 @@ pub(super) fn mine(source: &Source) -> bool {
 }
 
 pub(super) fn read(source: &Source, repository: &Repository, inventory: &mut Inventory) {
-    let folder = started_by::folder(&source.path);
+    let folder = folder(&source.path);
     let beside = |name: &str| repository.open(&started_by::within(folder, name)).is_ok();
     if started_by::COMPOSE.iter().any(|name| beside(name)) || started_by::mounted(repository, folder, source.name()) {
         return;

@@ -2,7 +2,7 @@
 //! `serviceConfig` of another.
 //!
 //! A timeout holds for all attempts of a call together, and goes along to the callee. Attempts count the first one, and
-//! no client makes more than five. Whose client reads the file is not in it: each file is taken for one client.
+//! no client makes more than five. What may be repeated is said elsewhere, by the methods' `.proto` files. Whose client reads the file is not in it: each file is taken for one client.
 
 use oneclock_yaml::Node;
 
@@ -34,7 +34,7 @@ fn one(source: &Source, client: ComponentId, config: &Node, name: &Node, invento
     let label = format!("gRPC {service}{}", method.map(|method| format!("/{method}")).unwrap_or_default());
     let mut edge = Edge::new(client, To::Name(to), label.trim_end(), source.of(name));
     edge.propagates = Propagates::Deadline;
-    edge.path = method.map(|method| format!("/{service}/{method}"));
+    edge.path = (!service.is_empty()).then(|| format!("/{service}/{}", method.unwrap_or_default()));
     let repeats = config.find("retryPolicy").or_else(|| config.find("hedgingPolicy")).is_some();
     edge.spares_unsafe = repeats.then_some(false); // whatever is listed is repeated
     let on = On::Edge(inventory.edge(edge));

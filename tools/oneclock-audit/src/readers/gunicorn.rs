@@ -2,15 +2,52 @@
 //! (`int(os.environ.get("X", "60"))` counts as its default, a name as what was assigned to it); no other Python.
 //!
 //! What `timeout` means depends on the workers. A sync worker that is busy cannot say that it lives: its request is
-//! killed. All others say so while requests run, so that it bounds no request.
+//! killed. Those that are known otherwise say so while requests run, so that it bounds no request. Of a class that somebody
+//! wrote, or that is named where nobody looked, nobody knows which of the two it is: that is listed, and what all classes
+//! have in common is read.
 
 use std::collections::HashMap;
 
 use super::command::{Arg, Config, Started, option, split};
 use super::started_by;
-use crate::inventory::{ComponentId, Inventory, On, Role};
-use crate::source::{Place, Source};
+use crate::amount::shortened;
+use crate::inventory::{ComponentId, Inventory, On, Role, Why};
+use crate::source::{Place, Source, folder};
 use crate::walk::Repository;
+
+/// Workers that are not sync, by the end of the name: gunicorn's own, by name and by class, and those of uvicorn and aiohttp.
+const CONCURRENT: &[&str] = &[
+    "aiohttpworker",
+    "asgi",
+    "asgiworker",
+    "eventlet",
+    "eventletworker",
+    "gaiohttp",
+    "gevent",
+    "gevent_pywsgi",
+    "gevent_wsgi",
+    "geventpywsgiworker",
+    "geventworker",
+    "gthread",
+    "gunicorntokiowebworker",
+    "gunicornuvloopwebworker",
+    "gunicornwebworker",
+    "threadworker",
+    "tornado",
+    "tornadoworker",
+    "uvicornh11worker",
+    "uvicornworker",
+];
+
+/// How its workers take requests.
+enum Workers {
+    /// One at a time, and nothing else meanwhile.
+    Sync,
+    /// Several, or one and its own signs of life.
+    Concurrent,
+    /// Nobody knows: of a class by this name, if there is one.
+    Unknown(Option<String>),
+}
 
 /// What was said about one gunicorn.
 #[derive(Clone, Debug, Default)]
@@ -47,7 +84,7 @@ pub(super) fn mine(source: &Source) -> bool {
 
 /// A file of its own: read here unless something that starts gunicorn is described above it, which reads it then.
 pub(super) fn read(source: &Source, repository: &Repository, inventory: &mut Inventory) {
-    let folder = started_by::folder(&source.path);
+    let folder = folder(&source.path);
     let found = source.name() == FOUND && started_by::starts(repository, folder, "gunicorn");
     if found || started_by::named(repository, folder, source.name()) {
         return;
@@ -112,28 +149,55 @@ impl Gunicorn {
 
     /// `whole`: whether all that could say anything was seen, so that what is not said has its default.
     fn tell(&self, component: ComponentId, block: &Place, whole: bool, inventory: &mut Inventory) {
-        let sync = self.is_sync(whole);
-        let mut one = |id: &str, arg: &Option<Arg>, default: bool| match arg {
-            Some(arg) => inventory.say(On::Component(component), id, &arg.text, arg.place.clone()),
-            None if default && whole => inventory.unsaid(On::Component(component), id, block.clone()),
+        let on = || On::Component(component);
+        let one = |id: &str, arg: &Option<Arg>, default: bool, inventory: &mut Inventory| match arg {
+            Some(arg) => inventory.say(on(), id, &arg.text, arg.place.clone()),
+            None if default && whole => inventory.unsaid(on(), id, block.clone()),
             None => {}
         };
-        one(if sync { "gunicorn.timeout" } else { "gunicorn.heartbeat" }, &self.timeout, sync);
-        one("gunicorn.graceful_timeout", &self.graceful, true);
+        match self.workers(whole) {
+            Workers::Sync => one("gunicorn.timeout", &self.timeout, true, inventory),
+            Workers::Concurrent => one("gunicorn.heartbeat", &self.timeout, false, inventory),
+            Workers::Unknown(class) => {
+                one("gunicorn.heartbeat", &self.timeout, false, inventory);
+                let why = match class {
+                    Some(class) => format!("worker_class `{}` is not known here", shortened(&class)),
+                    None => "worker_class is not said here".to_owned(),
+                };
+                for (id, arg, what) in [
+                    ("gunicorn.timeout", &self.timeout, "whether it ends a request is not judged"),
+                    ("gunicorn.keepalive", &self.keepalive, "whether a connection is kept is not judged"),
+                ] {
+                    if let Some(arg) = arg {
+                        inventory.unknown(on(), id, &why, arg.place.clone());
+                        inventory.leave_out(Why::NotUnderstood, arg.place.clone(), format!("{why}: {what}"));
+                    }
+                }
+            }
+        }
+        one("gunicorn.graceful_timeout", &self.graceful, true, inventory);
         // Sync workers keep no connection.
-        if !sync {
-            one("gunicorn.keepalive", &self.keepalive, true);
+        if matches!(self.workers(whole), Workers::Concurrent) {
+            one("gunicorn.keepalive", &self.keepalive, true, inventory);
         }
     }
 
-    /// Whether its workers surely are sync ones: that is what it takes where nothing at all says otherwise, and more than
-    /// one thread makes them threads, whatever the class says.
-    fn is_sync(&self, whole: bool) -> bool {
-        let class = self.class.as_ref().map_or(if whole { "sync" } else { "" }, |arg| arg.text.as_str());
-        let class = class.to_ascii_lowercase();
-        let sync = class == "sync" || class.ends_with(".syncworker");
+    /// Sync is what it takes where nothing at all says otherwise, and more than one thread makes threads of it.
+    fn workers(&self, whole: bool) -> Workers {
+        let Some(class) = self.class.as_ref().map(|arg| arg.text.as_str()).or(whole.then_some("sync")) else {
+            return Workers::Unknown(None);
+        };
+        let lower = class.to_ascii_lowercase();
+        let last = lower.rsplit(['.', '#', ':']).next().unwrap_or(&lower);
+        let sync = matches!(last, "sync" | "syncworker");
         let one_thread = self.threads.as_ref().is_none_or(|arg| arg.text.trim() == "1");
-        sync && one_thread
+        match (sync, one_thread) {
+            (true, true) => Workers::Sync,
+            (true, false) => Workers::Concurrent,
+            // A class of somebody's own is called after what it is made of, as a rule.
+            (false, _) if CONCURRENT.iter().any(|known| last.ends_with(known)) => Workers::Concurrent,
+            (false, _) => Workers::Unknown(Some(class.trim_matches(['{', '}', ' ']).to_owned())),
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 use super::lines::{Line, Parted, lines};
 use super::started_by;
 use crate::inventory::{Edge, Inventory, Name, On, Role, To};
-use crate::source::Source;
+use crate::source::{Source, folder};
 use crate::walk::Repository;
 
 const KEYS: &[(&str, &str)] = &[
@@ -53,7 +53,7 @@ pub(super) fn read(source: &Source, _: &Repository, inventory: &mut Inventory) {
     let name = if broker {
         "Kafka".to_owned()
     } else {
-        format!("{} {stem}", started_by::called(started_by::folder(&source.path), "Kafka"))
+        format!("{} {stem}", started_by::called(folder(&source.path), "Kafka"))
     };
     let component = inventory.component(name, product, role, source.place(1, 1, 1));
     let mut calls = None;

@@ -32,12 +32,13 @@ mod next_upstream;
 mod nginx;
 mod oneclock;
 mod proto;
+mod proto_file;
 mod serverless;
 mod spring;
 mod started_by;
 mod stores;
 mod terraform;
-pub mod topology;
+pub(crate) mod topology;
 mod traefik;
 mod uwsgi;
 
@@ -49,7 +50,7 @@ use crate::source::Source;
 use crate::walk::Repository;
 
 /// A format that is read.
-pub struct Reader {
+pub(crate) struct Reader {
     /// As reports name it.
     pub name: &'static str,
     /// How it reads.
@@ -57,7 +58,7 @@ pub struct Reader {
 }
 
 /// How a reader reads.
-pub enum How {
+pub(crate) enum How {
     /// Document by document.
     Document {
         /// A file without any of these words is not even parsed: it can hold nothing for this reader.
@@ -82,7 +83,7 @@ pub enum How {
 }
 
 /// A format that is recognised, and not read.
-pub struct KnownByName {
+pub(crate) struct KnownByName {
     /// As reports name it.
     pub name: &'static str,
     /// Whether a file is one.
@@ -93,7 +94,7 @@ pub struct KnownByName {
 pub(crate) const TOPOLOGY: &str = "topology";
 
 /// All of them, in the order in which a file is offered.
-pub const READERS: &[Reader] = &[
+pub(crate) const READERS: &[Reader] = &[
     Reader { name: "Kong", how: How::Document { words: &["_format_version"], read: kong::read } },
     Reader { name: "Caddyfile", how: How::Text { mine: caddy::is_mine, read: caddy::read } },
     Reader { name: "Traefik", how: How::Document { words: traefik::WORDS, read: traefik::read } },
@@ -116,6 +117,7 @@ pub const READERS: &[Reader] = &[
         how: How::Document { words: &["functions:", "provider:"], read: serverless::read },
     },
     Reader { name: "gRPC service config", how: How::Document { words: &["methodConfig"], read: grpc::read } },
+    Reader { name: "protobuf", how: How::Text { mine: proto_file::mine, read: proto_file::read } },
     Reader { name: "Dapr", how: How::Document { words: &["dapr.io/"], read: dapr::read } },
     Reader { name: terraform::NAME, how: How::Text { mine: terraform::mine, read: terraform::read } },
     Reader { name: "Spring Boot", how: How::Text { mine: spring::mine, read: spring::read } },
@@ -133,4 +135,4 @@ pub const READERS: &[Reader] = &[
 ];
 
 /// Formats that are recognised and not read: how a report names them, and how a file is told.
-pub const KNOWN_BY_NAME: &[KnownByName] = known::KNOWN;
+pub(crate) const KNOWN_BY_NAME: &[KnownByName] = known::KNOWN;

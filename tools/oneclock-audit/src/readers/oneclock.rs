@@ -65,12 +65,11 @@ fn proxy(source: &Source, document: &Node, inventory: &mut Inventory) -> (Compon
     let inside = listeners.iter().any(|listener| text(listener, &["trust"]) == Some("inside"));
     let address = |listener: &Node| text(listener, &["address"]).and_then(Name::of);
     let beside = |listener: &Node| {
-        text(listener, &["trust"]) == Some("inside")
-            || address(listener).is_some_and(|name| name.host.starts_with("127."))
+        text(listener, &["trust"]) == Some("inside") || address(listener).is_some_and(|name| name.is_loopback())
     };
     let role = if listeners.iter().all(beside) { Role::Between } else { Role::Gateway };
     let component = inventory.component("oneclock proxy", "oneclock", role, source.of(document));
-    for name in listeners.iter().take(MOST_MATCHES).filter_map(address).filter(|name| name.host != "0.0.0.0") {
+    for name in listeners.iter().take(MOST_MATCHES).filter_map(address).filter(|name| !name.is_everywhere()) {
         inventory.answers_to(component, Some(name));
     }
     if listeners.is_empty() {

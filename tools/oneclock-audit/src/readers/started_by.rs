@@ -6,11 +6,6 @@ use crate::walk::Repository;
 /// The names that compose looks for by itself.
 pub(super) const COMPOSE: &[&str] = &["compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"];
 
-/// The folder of a path; empty for the root.
-pub(super) fn folder(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(folder, _)| folder)
-}
-
 /// What runs in a folder is called like the folder, or the one above it that is called after anything; at the root it is
 /// called `otherwise`.
 pub(super) fn called(folder: &str, otherwise: &str) -> String {

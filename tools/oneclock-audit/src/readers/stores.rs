@@ -7,7 +7,7 @@
 use super::lines::{Line, Parted, lines};
 use super::started_by;
 use crate::inventory::{ComponentId, Edge, Inventory, Name, On, Role, To, Why};
-use crate::source::Source;
+use crate::source::{Source, folder};
 use crate::walk::Repository;
 
 pub(super) const POSTGRESQL: &[(&str, &str)] = &[
@@ -129,7 +129,7 @@ fn store(name: &str) -> Option<&'static Store> {
 
 pub(super) fn read(source: &Source, repository: &Repository, inventory: &mut Inventory) {
     let Some(store) = store(source.name()) else { return };
-    let folder = started_by::folder(&source.path);
+    let folder = folder(&source.path);
     if !source.text.contains("{{") && started_by::mounted(repository, folder, source.name()) {
         return;
     }

@@ -29,7 +29,7 @@ use crate::source::Source;
 use crate::walk::{self, Repository};
 
 /// The name of the file, as it has to be.
-pub const FILE: &str = "oneclock.topology.yaml";
+pub(crate) const FILE: &str = "oneclock.topology.yaml";
 
 const ENTRY: &[&str] = &["name", "to", "budget", "reserve", "rate"];
 const SERVICE: &[&str] =

@@ -6,7 +6,7 @@ use oneclock_yaml::Node;
 use super::lines::{Parted, lines};
 use super::started_by;
 use crate::inventory::{Inventory, On, Role};
-use crate::source::Source;
+use crate::source::{Source, folder};
 use crate::walk::Repository;
 
 pub(super) const KEYS: &[(&str, &str)] = &[
@@ -26,7 +26,7 @@ pub(super) fn mine(source: &Source) -> bool {
 }
 
 pub(super) fn read(source: &Source, _: &Repository, inventory: &mut Inventory) {
-    let name = started_by::called(started_by::folder(&source.path), "uWSGI");
+    let name = started_by::called(folder(&source.path), "uWSGI");
     let component = inventory.component(name, "", Role::Service, source.place(1, 1, 1));
     for line in lines(source, Parted::Equals).filter(|line| line.section == "uwsgi") {
         let said = |id: &&str| !line.value.is_empty() && line.value != "true" && is_time(id, line.value);
@@ -43,7 +43,7 @@ pub(super) fn read_yaml(source: &Source, document: &Node, inventory: &mut Invent
     if said.is_empty() {
         return false;
     }
-    let name = started_by::called(started_by::folder(&source.path), "uWSGI");
+    let name = started_by::called(folder(&source.path), "uWSGI");
     let component = inventory.component(name, "", Role::Service, source.of(section));
     for (id, text, node) in said.into_iter().filter(|(id, text, _)| is_time(id, text)) {
         inventory.say(On::Component(component), id, text, source.of(node));

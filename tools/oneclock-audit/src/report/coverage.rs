@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::words::{counted, plain};
+use crate::audited::Audited;
 use crate::inventory::{Inventory, LeftOut, Why};
 
 /// The most of what was left out that is listed, unless all is asked for.
@@ -42,13 +43,14 @@ pub(super) fn by_reader(inventory: &Inventory) -> BTreeMap<&'static str, usize> 
 }
 
 /// `read 3 files: nginx 2, topology 1`, and what was not: `not read: 2 templated, 1 not parsed`.
-pub(super) fn line(inventory: &Inventory) -> String {
+pub(super) fn line(audited: &Audited<'_>) -> String {
+    let inventory = audited.inventory;
     let readers: Vec<String> = by_reader(inventory).iter().map(|(reader, files)| format!("{reader} {files}")).collect();
     let mut line = match inventory.files.len() {
         0 => "no file of a known format was found: this says nothing about timeouts".to_owned(),
         files => format!("read {}: {}", counted(files, "file"), readers.join(", ")),
     };
-    let left = |why: Why| inventory.left_out.iter().filter(|left| left.why == why).count();
+    let left = |why: Why| audited.left_out.iter().filter(|left| left.why == why).count();
     let files: Vec<String> = WHYS
         .iter()
         .filter(|why| !matches!(why, Why::NotUnderstood | Why::NotFollowed))
@@ -70,11 +72,11 @@ pub(super) fn line(inventory: &Inventory) -> String {
 }
 
 /// What was left out, a line each: the first few of each reason, or all. The last number is how many are not listed.
-pub(super) fn list(inventory: &Inventory, all: bool) -> (Vec<String>, usize) {
+pub(super) fn list(audited: &Audited<'_>, all: bool) -> (Vec<String>, usize) {
     let mut lines = Vec::new();
     let mut more = 0;
     for why in WHYS {
-        let left: Vec<&LeftOut> = inventory.left_out.iter().filter(|left| left.why == *why).collect();
+        let left: Vec<&LeftOut> = audited.left_out.iter().filter(|left| left.why == *why).collect();
         let shown = if all || left.len() <= MOST + 1 { left.len() } else { MOST };
         lines.extend(
             left.iter()

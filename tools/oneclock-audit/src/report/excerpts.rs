@@ -24,7 +24,7 @@ struct Spot<'a> {
 }
 
 /// Writes it with escape codes; whoever prints strips them where there is no terminal.
-pub(super) fn write(out: &mut dyn Write, audited: &Audited, found: &Found) -> io::Result<()> {
+pub(super) fn write(out: &mut dyn Write, audited: &Audited<'_>, found: &Found) -> io::Result<()> {
     let finding = &found.finding;
     let level = match finding.severity {
         Severity::Error => Level::ERROR,
@@ -70,7 +70,7 @@ fn together(found: &Found) -> Vec<Vec<Spot<'_>>> {
     all
 }
 
-fn excerpt(audited: &Audited, spots: &[Spot<'_>]) -> Option<Snippet<'static, Annotation<'static>>> {
+fn excerpt(audited: &Audited<'_>, spots: &[Spot<'_>]) -> Option<Snippet<'static, Annotation<'static>>> {
     let file = &spots.first()?.place.file;
     let text = audited.text(file)?;
     let first = spots.iter().map(|spot| spot.place.line).min()?.saturating_sub(AROUND).max(1);

@@ -5,13 +5,12 @@ use serde_json::{Value, json};
 
 use super::{Report, Way, coverage, words};
 use crate::amount::Amount;
-use crate::audited::Found;
-use crate::inventory::Inventory;
+use crate::audited::{Audited, Found};
 use crate::rules::{Finding, Severity};
 use crate::source::Place;
 
 /// The shape's name.
-pub const SCHEMA: &str = "oneclock-audit/1";
+pub(crate) const SCHEMA: &str = "oneclock-audit/1";
 
 impl Report<'_> {
     /// All of it.
@@ -43,7 +42,7 @@ impl Report<'_> {
             "ways": self.ways.iter().map(way).collect::<Vec<_>>(),
             "components": self.components(),
             "calls": self.calls(),
-            "coverage": covered(&audited.inventory),
+            "coverage": covered(audited),
         })
     }
 
@@ -76,7 +75,7 @@ impl Report<'_> {
                     "methods": hop.call.methods,
                     "path": hop.call.path,
                     "propagates": hop.call.propagates,
-                    "effects": hop.call.effects,
+                    "effects": hop.effects,
                     "streaming": hop.call.streaming,
                     "tries": hop.limits.tries().filter(|_| hop.limits.knows_tries()),
                     "waits": words::patience(&hop.limits),
@@ -159,13 +158,13 @@ fn way(way: &Way<'_>) -> Value {
     json!({"names": way.names, "rules": way.rules, "alike": way.alike, "layers": layers.collect::<Vec<_>>()})
 }
 
-fn covered(inventory: &Inventory) -> Value {
+fn covered(audited: &Audited<'_>) -> Value {
     let left =
-        inventory.left_out.iter().map(|left| json!({"why": left.why, "says": left.says, "at": place(&left.place)}));
+        audited.left_out.iter().map(|left| json!({"why": left.why, "says": left.says, "at": place(&left.place)}));
     json!({
-        "says": coverage::line(inventory),
-        "readers": coverage::by_reader(inventory),
-        "files": inventory.files,
+        "says": coverage::line(audited),
+        "readers": coverage::by_reader(audited.inventory),
+        "files": audited.inventory.files,
         "left_out": left.collect::<Vec<_>>(),
     })
 }

@@ -80,7 +80,7 @@ impl Layer<'_> {
 }
 
 /// All ways, those that say the same together.
-pub(super) fn ways<'a>(audited: &Audited, graph: &Graph<'a>) -> Vec<Way<'a>> {
+pub(super) fn ways<'a>(audited: &Audited<'_>, graph: &Graph<'a>) -> Vec<Way<'a>> {
     let found = Found::of(audited);
     let entries: Vec<(&Entry, _)> =
         graph.inventory.entries.iter().filter_map(|entry| Some((entry, graph.who_answers(entry)?))).collect();
@@ -124,7 +124,7 @@ struct One<'f, T> {
 }
 
 impl<'f> Found<'f> {
-    fn of(audited: &'f Audited) -> Self {
+    fn of(audited: &'f Audited<'_>) -> Self {
         let mut by_hop: HashMap<_, Vec<_>> = HashMap::new();
         let mut by_pair: HashMap<_, Vec<_>> = HashMap::new();
         let loud = |(_, found): &(usize, &crate::audited::Found)| found.finding.severity < Severity::Note;

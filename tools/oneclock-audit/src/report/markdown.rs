@@ -30,9 +30,8 @@ impl Report<'_> {
     }
 
     fn end(&self) -> String {
-        let inventory = &self.audited.inventory;
-        let (lines, more) = coverage::list(inventory, false);
-        let mut text = format!("\n{}.\n", escaped(&coverage::line(inventory)));
+        let (lines, more) = coverage::list(self.audited, false);
+        let mut text = format!("\n{}.\n", escaped(&coverage::line(self.audited)));
         if !lines.is_empty() {
             text.push_str("\n<details><summary>Not read, so nothing is known of them</summary>\n\n");
             for line in lines {

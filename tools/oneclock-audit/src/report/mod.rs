@@ -1,16 +1,16 @@
-//! Tells what an audit came to: to people ([`text`], [`markdown`], [`svg`]) and to programs ([`json`], [`sarif`]).
+//! Tells what an audit came to: to people (text, Markdown, a picture) and to programs (JSON, [`sarif`]).
 //!
 //! All of them say what was read and what was not: a file that nobody read is no file without timeouts. What comes from
 //! the files is anybody's text; it is escaped for wherever it goes.
 
 mod coverage;
 mod excerpts;
-pub mod json;
+mod json;
 mod layers;
-pub mod markdown;
+mod markdown;
 pub mod sarif;
-pub mod svg;
-pub mod text;
+mod svg;
+mod text;
 mod tree;
 mod words;
 
@@ -33,8 +33,8 @@ pub enum Detail {
 
 /// An audit, ready to be told.
 pub struct Report<'a> {
-    audited: &'a Audited,
-    graph: Graph<'a>,
+    audited: &'a Audited<'a>,
+    graph: &'a Graph<'a>,
     ways: Vec<Way<'a>>,
 }
 
@@ -43,9 +43,9 @@ pub struct Report<'a> {
 impl<'a> Report<'a> {
     /// Prepares what all forms have in common.
     #[must_use]
-    pub fn of(audited: &'a Audited) -> Self {
+    pub fn of(audited: &'a Audited<'a>) -> Self {
         let graph = audited.graph();
-        let ways = layers::ways(audited, &graph);
+        let ways = layers::ways(audited, graph);
         Self { audited, graph, ways }
     }
 }

@@ -71,8 +71,7 @@ impl Report<'_> {
     }
 
     fn notifications(&self, findings: usize) -> Vec<Value> {
-        let inventory = &self.audited.inventory;
-        let mut told = vec![json!({"level": "note", "message": message(&coverage::line(inventory))})];
+        let mut told = vec![json!({"level": "note", "message": message(&coverage::line(self.audited))})];
         if findings > MOST_RESULTS {
             let text = format!(
                 "{} more findings are not in this file: it holds the {MOST_RESULTS} loudest",
@@ -80,7 +79,7 @@ impl Report<'_> {
             );
             told.push(json!({"level": "warning", "message": message(&text)}));
         }
-        told.extend(inventory.left_out.iter().take(MOST_NOTIFICATIONS).map(|left| {
+        told.extend(self.audited.left_out.iter().take(MOST_NOTIFICATIONS).map(|left| {
             let text = format!("{}: {}", coverage::word(left.why), left.says);
             json!({"level": "note", "message": message(&text), "locations": [{"physicalLocation": physical(&left.place)}]})
         }));

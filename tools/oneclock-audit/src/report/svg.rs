@@ -39,7 +39,7 @@ impl Report<'_> {
     pub fn svg(&self) -> String {
         let nodes::Drawn { nodes, links, nodes_left, links_left } = nodes::drawn(self);
         let layout = Layout::of(&nodes, &links);
-        let coverage = coverage::line(&self.audited.inventory);
+        let coverage = coverage::line(self.audited);
         let found = sum(self.audited);
         let wide = layout.width.max(text_width(&coverage, 11.0).min(900.0)).max(560.0);
         let (width, height) = (MARGIN.mul_add(2.0, wide), TOP + layout.height + 64.0);

@@ -42,7 +42,7 @@ impl Report<'_> {
                 plain(&stale.rule)
             )?;
         }
-        writeln!(out, "{}", plain(&coverage::line(&self.audited.inventory)))?;
+        writeln!(out, "{}", plain(&coverage::line(self.audited)))?;
         writeln!(out, "{HEADING}{}{HEADING:#}", sum(self.audited))
     }
 
@@ -146,7 +146,7 @@ impl Report<'_> {
         if detail == Detail::Quiet {
             return Ok(());
         }
-        let (lines, more) = coverage::list(&self.audited.inventory, detail == Detail::Verbose);
+        let (lines, more) = coverage::list(self.audited, detail == Detail::Verbose);
         if lines.is_empty() {
             return Ok(());
         }

@@ -105,7 +105,7 @@ pub(super) fn counted(count: usize, noun: &str) -> String {
 }
 
 /// What was found, in numbers: `1 error, 2 warnings, no notes; 3 more in the baseline, 1 ignored`.
-pub(super) fn sum(audited: &Audited) -> String {
+pub(super) fn sum(audited: &Audited<'_>) -> String {
     let number = |severity: Severity| match audited.count(severity) {
         0 => format!("no {}s", self::severity(severity)),
         count => counted(count, self::severity(severity)),
@@ -145,7 +145,7 @@ pub(super) const fn is_turning(c: char) -> bool {
 /// What is wrong with a hop, the loudest first: findings about it, by the number of the hop. Of a finding between several,
 /// the innermost call is the one that does not fit. One that does not say which of the calls between two components it is
 /// about is about all of them. Notes break nothing.
-pub(super) fn broken<'a>(audited: &'a Audited, graph: &Graph<'_>) -> HashMap<usize, Vec<&'a Found>> {
+pub(super) fn broken<'a>(audited: &'a Audited<'_>, graph: &Graph<'_>) -> HashMap<usize, Vec<&'a Found>> {
     let mut by_pair: HashMap<(&str, &str), Vec<usize>> = HashMap::new();
     let mut by_hop: HashMap<usize, Vec<usize>> = HashMap::new();
     for (rank, found) in audited.findings.iter().enumerate() {

@@ -31,14 +31,6 @@ pub(super) const SERVER_OUTLIVES_CALLER: Rule = Rule {
     look: server_outlives_caller,
 };
 
-/// The attempts of a call do not fit into its total.
-pub(super) const ATTEMPTS_EXCEED_TOTAL: Rule = Rule {
-    id: "attempts-exceed-total",
-    says: "the attempts of a call do not fit into the time of all of them",
-    page: include_str!("../../rules/attempts-exceed-total.md"),
-    look: attempts_exceed_total,
-};
-
 /// What is inside is known to take longer than anybody outside waits.
 pub(super) const ANSWER_TOO_LATE: Rule = Rule {
     id: "answer-too-late",
@@ -238,53 +230,6 @@ fn server_outlives_caller(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
             .help(format!("let the server end it a little before {}", shown(time)));
         findings.push(finding);
     }
-}
-
-fn attempts_exceed_total(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
-    for hop in &graph.hops {
-        let limits = &hop.limits;
-        let (Some(total), Some(attempt)) = (limits.get(Kind::Total), limits.get(Kind::Attempt)) else { continue };
-        let (Some(all), Some(one)) = (total.amount.after(), attempt.amount.after()) else { continue };
-        let Some(tries) = limits.tries() else { continue };
-        let times = u32::try_from(tries).unwrap_or(u32::MAX);
-        let waits = limits.backoff().saturating_mul(times.saturating_sub(1));
-        let needed = one.saturating_mul(times).saturating_add(waits);
-        let both_written = words::is_written(attempt) && words::is_written(total);
-        if needed <= all || (tries == 1 && !both_written) {
-            continue;
-        }
-        let severity = if one.saturating_mul(2) > all { Severity::Warning } else { Severity::Note };
-        let says = format!(
-            "{}: {tries} {} of {} {} {}, and all of them together have {}",
-            words::hop(graph, hop),
-            if tries == 1 { "attempt" } else { "attempts" },
-            shown(one),
-            if tries == 1 { "needs" } else { "need" },
-            shown(needed),
-            shown(all),
-        );
-        let (first, second) = if words::is_written(attempt) { (attempt, total) } else { (total, attempt) };
-        let consequence = if one >= all {
-            "an attempt that is slow uses up all there is: it is never tried again".to_owned()
-        } else {
-            format!(
-                "when attempts are slow, {} of them begin, and the last one is cut short",
-                all.as_nanos().div_ceil(one.as_nanos().max(1))
-            )
-        };
-        let finding = Finding::new(&ATTEMPTS_EXCEED_TOTAL, severity, &first.place, says)
-            .label(words::setting(first))
-            .related(&second.place, words::setting(second))
-            .along(graph, &[hop])
-            .consequence(consequence)
-            .help(format!("shorten the attempt to {} or less, or try less often", words::about(share(all, tries))));
-        findings.push(finding);
-    }
-}
-
-/// An even share of the whole, in whole milliseconds.
-fn share(all: Duration, tries: u64) -> Duration {
-    Duration::from_millis(u64::try_from(all.as_millis()).unwrap_or(u64::MAX) / tries.max(1))
 }
 
 /// How long a caller waits that gives each try so long, and why.

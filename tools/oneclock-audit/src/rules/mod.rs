@@ -17,10 +17,12 @@ mod grouped;
 mod headers;
 mod layering;
 mod measured;
+mod parts;
 mod retries;
 mod reversed;
 mod stores;
 mod topology;
+mod units;
 mod words;
 
 use std::collections::HashSet;
@@ -99,8 +101,10 @@ pub struct Related {
 pub const RULES: &[&Rule] = &[
     &layering::OUTER_BEFORE_INNER,
     &layering::SERVER_OUTLIVES_CALLER,
-    &layering::ATTEMPTS_EXCEED_TOTAL,
     &layering::ANSWER_TOO_LATE,
+    &parts::ATTEMPTS_EXCEED_TOTAL,
+    &parts::INVALID_TOGETHER,
+    &parts::CONNECT_LIMIT_WITHOUT_EFFECT,
     &retries::UNSAFE_RETRY,
     &retries::AMPLIFICATION,
     &absent::NO_LIMIT,
@@ -118,6 +122,7 @@ pub const RULES: &[&Rule] = &[
     &measured::SYNC_TOO_LONG,
     &measured::BREAKER_AND_TIMEOUT,
     &headers::HEADER_UNITS,
+    &units::SUSPICIOUS_UNIT,
     &topology::TOPOLOGY_NOT_UNDERSTOOD,
 ];
 
@@ -175,7 +180,7 @@ pub fn rule(id: &str) -> Option<&'static Rule> {
 impl Finding {
     /// The least that a finding has; the rest is added with the methods below.
     #[must_use]
-    pub fn new(rule: &Rule, severity: Severity, place: &Place, says: impl Into<String>) -> Self {
+    pub(crate) fn new(rule: &Rule, severity: Severity, place: &Place, says: impl Into<String>) -> Self {
         Self {
             rule: rule.id,
             severity,
@@ -193,35 +198,35 @@ impl Finding {
 
     /// What stands at its place.
     #[must_use]
-    pub fn label(mut self, label: impl Into<String>) -> Self {
+    pub(crate) fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
     }
 
     /// Another layer.
     #[must_use]
-    pub fn related(mut self, place: &Place, says: impl Into<String>) -> Self {
+    pub(crate) fn related(mut self, place: &Place, says: impl Into<String>) -> Self {
         self.related.push(Related { place: place.clone(), says: says.into() });
         self
     }
 
     /// What follows.
     #[must_use]
-    pub fn consequence(mut self, consequence: impl Into<String>) -> Self {
+    pub(crate) fn consequence(mut self, consequence: impl Into<String>) -> Self {
         self.consequence = consequence.into();
         self
     }
 
     /// The way out.
     #[must_use]
-    pub fn help(mut self, help: impl Into<String>) -> Self {
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = help.into();
         self
     }
 
     /// Between whom.
     #[must_use]
-    pub fn between(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    pub(crate) fn between(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.between = names.into_iter().map(Into::into).collect();
         self
     }

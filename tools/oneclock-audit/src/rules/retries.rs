@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use super::{Finding, Group, Rule, Severity, words};
 use crate::catalogue::Kind;
+use crate::graph::rpc::Undeclared;
 use crate::graph::{Graph, Hop};
-use crate::inventory::{Effects, Stated};
+use crate::inventory::{Effects, Stated, is_repeatable};
 use crate::source::Place;
 
 /// A call is repeated although repeating it does something again.
@@ -29,8 +30,11 @@ const LOUD: u64 = 8;
 /// As many are worth knowing.
 const KNOWN: u64 = 4;
 
-/// Methods that may be repeated (RFC 9110, 9.2.2).
-const REPEATABLE: &[&str] = &["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"];
+/// The way out.
+const REPEAT: &str =
+    "try again only what may be repeated, or give the call an idempotency key that the callee enforces";
+/// The same for gRPC, where a policy names methods.
+const REPEAT_RPC: &str = "name in the policy only methods that may be repeated, and say so where they are described: option idempotency_level";
 
 /// One for each retry policy: the calls that it holds for are told together.
 fn unsafe_retry(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
@@ -41,41 +45,59 @@ fn unsafe_retry(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         }
         let call = hop.call;
         let written = attempts.stated != Stated::Default;
-        let severity = match call.effects {
+        let is_grpc = attempts.known.product == "gRPC";
+        let undeclared = hop.undeclared.as_ref().filter(|_| is_grpc);
+        let severity = match hop.effects {
             Effects::ReadOnly | Effects::Idempotent | Effects::Keyed => continue,
             _ if call.spares_unsafe == Some(true) => continue,
             Effects::Once if written => Severity::Error,
             Effects::Once => Severity::Warning,
             Effects::Unknown => {
-                let repeatable = |method: &String| REPEATABLE.contains(&method.to_ascii_uppercase().as_str());
-                match (call.methods.is_empty(), call.methods.iter().all(repeatable)) {
+                match (call.methods.is_empty(), call.methods.iter().all(|method| is_repeatable(method))) {
                     (false, true) => continue,
                     (false, false) if written => Severity::Warning,
-                    // Whoever writes a retry policy for a service of gRPC is taken to know its methods.
-                    (true, _) if attempts.known.product == "gRPC" => Severity::Note,
+                    // Whoever writes a retry policy for a service of gRPC is taken to know its methods, unless its author
+                    // says of others that they may be repeated.
+                    (true, _) if undeclared.is_some_and(|one| one.others_are) => Severity::Warning,
+                    (true, _) if is_grpc => Severity::Note,
                     (true, _) if written && call.spares_unsafe == Some(false) => Severity::Warning,
                     (true, _) if call.spares_unsafe.is_none() => continue,
                     _ => Severity::Note,
                 }
             }
         };
-        let which = match (call.effects, call.methods.is_empty()) {
+        let which = match (hop.effects, call.methods.is_empty()) {
             (Effects::Once, _) => "what it does would happen twice".to_owned(),
-            (_, true) if attempts.known.product == "gRPC" => "no file says that its methods may be repeated".to_owned(),
+            (_, true) if is_grpc => match undeclared {
+                None => "no file says that its methods may be repeated".to_owned(),
+                Some(Undeclared { service, method, others_are: true }) => {
+                    format!("{service} declares that other methods may be repeated, and not {}", method.name)
+                }
+                Some(Undeclared { service, method, .. }) => {
+                    format!("nothing declares that {service}/{} may be repeated", method.name)
+                }
+            },
             (_, true) => "what must not be repeated (POST, PATCH) is not left out".to_owned(),
             (_, false) => format!("it is for {}", call.methods.join(", ")),
         };
-        let several = format!(" are tried {}, and {which}", times(hop.limits.tries()));
+        let of_all = match undeclared {
+            Some(_) => "nothing declares that all of their methods may be repeated",
+            None => &which,
+        };
+        let several = format!(" are tried {}, and {of_all}", times(hop.limits.tries()));
         let subject = words::hop(graph, hop);
-        let key = format!("{} {which}", attempts.place);
+        let key = format!("{} {of_all}", attempts.place);
         let says = format!("{subject} is tried {}, and {which}", times(hop.limits.tries()));
-        let finding = Finding::new(&UNSAFE_RETRY, severity, &attempts.place, says)
+        let mut finding = Finding::new(&UNSAFE_RETRY, severity, &attempts.place, says)
             .label(words::setting(attempts))
             .related(&call.place, format!("the call: {}", call.label))
             .along(graph, &[hop])
             .consequence("a try that was cut off may have been carried out: the next one does it again")
-            .help("try again only what may be repeated, or give the call an idempotency key that the callee enforces")
+            .help(if is_grpc { REPEAT_RPC } else { REPEAT })
             .group(Group { key, call: hop.edge, subject, several });
+        if let Some(Undeclared { method, .. }) = undeclared {
+            finding = finding.related(&method.place, "the method: no `idempotency_level`");
+        }
         findings.push(finding);
     }
 }

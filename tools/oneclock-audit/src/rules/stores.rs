@@ -26,6 +26,9 @@ pub(super) const LOCK_LIMIT_WITHOUT_EFFECT: Rule = Rule {
     look: lock_limit_without_effect,
 };
 
+/// Of a wait and a statement together, and not of a setting.
+const TOGETHER: &str = "together";
+
 /// The least time that a caller of this component waits, and what decides it.
 fn shortest_caller<'g, 'a>(graph: &'g Graph<'a>, id: ComponentId) -> Option<(Duration, &'a Setting, &'g Hop<'a>)> {
     let callers = graph.calls_to(id).filter(|hop| !hop.call.streaming && hop.call.propagates != Propagates::Deadline);
@@ -40,6 +43,11 @@ fn store_outlasts_caller(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         let statement =
             hop.to.and_then(|to| graph.serving(to, Kind::Statement)).or_else(|| hop.limits.get(Kind::Statement));
         let pool = hop.limits.get(Kind::PoolWait);
+        if let Some(one) = statement.zip(pool).and_then(|both| together(graph, both, (waits, decides, outer), hop))
+            && told.insert((hop.from, one.place.clone(), TOGETHER))
+        {
+            findings.push(one);
+        }
         for (setting, what) in [(statement, "a statement may run for"), (pool, "waiting for a connection may take")] {
             let Some(setting) = setting else { continue };
             let Some(time) = setting.amount.after().filter(|time| *time >= waits) else { continue };
@@ -57,15 +65,64 @@ fn store_outlasts_caller(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
                 shown(waits),
             );
             let (first, second) = if words::is_written(setting) { (setting, decides) } else { (decides, setting) };
-            let finding = Finding::new(&STORE_OUTLASTS_CALLER, severity, &first.place, says)
+            let mut finding = Finding::new(&STORE_OUTLASTS_CALLER, severity, &first.place, says)
                 .label(words::setting(first))
                 .related(&second.place, words::setting(second))
                 .along(graph, &[outer, hop])
                 .consequence("under load every connection is busy for somebody who has gone")
                 .help(format!("end it well before {}", shown(waits)));
+            // Alone a short wait before long statements is how a pool refuses early.
+            if let Some((short, pool)) = pool.and_then(|pool| Some((pool.amount.after()?, pool)))
+                && setting.known.kind == Kind::Statement
+                && short < time
+                && words::is_written(pool)
+            {
+                finding = finding.related(&pool.place, words::setting(pool)).consequence(format!(
+                    "under load every connection is busy for somebody who has gone, and whoever waits for one gives up after {}",
+                    shown(short)
+                ));
+            }
             findings.push(finding);
         }
     }
+}
+
+/// The wait for a connection and a statement, each shorter than anybody waits, and not so together.
+fn together<'a>(
+    graph: &Graph<'a>,
+    (statement, pool): (&'a Setting, &'a Setting),
+    (waits, decides, outer): (Duration, &'a Setting, &Hop<'a>),
+    hop: &Hop<'a>,
+) -> Option<Finding> {
+    let (runs, queues) = (statement.amount.after()?, pool.amount.after()?);
+    let all = runs.saturating_add(queues);
+    if runs.max(queues) >= waits || all < waits {
+        return None;
+    }
+    let written = [statement, pool, decides].map(words::is_written);
+    let severity = if written == [true; 3] { Severity::Warning } else { Severity::Note };
+    if !written.contains(&true) {
+        return None;
+    }
+    let says = format!(
+        "{}: waiting for a connection may take {}, and a statement {}: {} together, and {} gives up after {}",
+        words::hop(graph, hop),
+        shown(queues),
+        shown(runs),
+        shown(all),
+        graph.name(outer.from),
+        shown(waits),
+    );
+    let (first, second) = if words::is_written(pool) { (pool, statement) } else { (statement, pool) };
+    Some(
+        Finding::new(&STORE_OUTLASTS_CALLER, severity, &first.place, says)
+            .label(words::setting(first))
+            .related(&second.place, words::setting(second))
+            .related(&decides.place, words::setting(decides))
+            .along(graph, &[outer, hop])
+            .consequence("whoever had to wait for a connection runs a statement for somebody who has gone")
+            .help(format!("let both together end well before {}", shown(waits))),
+    )
 }
 
 fn lock_limit_without_effect(graph: &Graph<'_>, findings: &mut Vec<Finding>) {

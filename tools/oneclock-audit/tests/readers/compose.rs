@@ -192,3 +192,60 @@ fn what_is_laid_over_a_file_beside_it_is_read_with_it() {
     ";
     finds_in(&[("d/docker-compose.yml", base), ("d/docker-compose.override.yml", over)], want);
 }
+
+#[test]
+fn what_is_laid_over_replaces_commands_joins_what_has_keys_and_appends_files() {
+    let base = "\
+services:
+  web:
+    image: web
+    command: [gunicorn, -t, '30', 'shop:app']
+    environment: ['CART_URL=http://cart:1', CART_TIMEOUT=2s]
+    env_file: base.env
+    healthcheck: {test: [CMD, 'true'], timeout: 5s, interval: 7s}
+  cart: {image: cart}
+  store:
+    image: redis
+    volumes: ['./slow/redis.conf:/etc/redis.conf']
+  keys:
+    image: redis
+    volumes: ['./keys/redis.conf:/etc/redis.conf']
+";
+    let over = "\
+services:
+  web:
+    command: gunicorn -t 90 shop:app
+    environment: {CART_TIMEOUT: 9s}
+    env_file: [over.env]
+    healthcheck: {timeout: 6s}
+  store:
+    volumes: [{type: bind, source: ./quick/redis.conf, target: /etc/redis.conf}]
+  keys:
+    volumes: ['./keys/data:/data']
+";
+    let files = [
+        ("compose.yaml", base),
+        ("compose.override.yaml", over),
+        ("base.env", "CART_RETRIES=1\nUSERS_URL=http://users:1\n"),
+        ("over.env", "CART_RETRIES=4\n"),
+        ("slow/redis.conf", "timeout 120\n"),
+        ("quick/redis.conf", "timeout 5\n"),
+        ("keys/redis.conf", "timeout 60\n"),
+    ];
+    let found = crate::told::lines(&files);
+    for line in [
+        "call web -> cart (CART_URL)",
+        "web: compose.healthcheck.timeout = 6s at compose.override.yaml:6:28",
+        "web: compose.healthcheck.interval = 7s at compose.yaml:7:63",
+        "web -> cart (CART_URL): environment.attempt = 9s at compose.override.yaml:4:33",
+        "web -> cart (CART_URL): environment.retries = 4 at over.env:1:14",
+        "call web -> users:1 (USERS_URL)",
+        "store: redis.timeout = 5s at quick/redis.conf:1:9",
+        "keys: redis.timeout = 1m at keys/redis.conf:1:9",
+    ] {
+        assert!(found.iter().any(|one| one == line), "{line}\n{found:#?}");
+    }
+    let timeouts: Vec<&String> = found.iter().filter(|line| line.contains("gunicorn.heartbeat")).collect();
+    assert_eq!(timeouts, ["web: gunicorn.heartbeat = 1m30s at compose.override.yaml:3:26"]);
+    assert!(!found.iter().any(|line| line.starts_with("store: redis.timeout = 2m")), "{found:#?}");
+}

@@ -135,3 +135,11 @@ fn templates_are_listed_and_other_files_are_none() {
     finds("haproxy.cfg.j2", "defaults\n  timeout server {{ t }}\n", want);
     finds("setup.cfg", "[metadata]\nname = defaults\n[flake8]\nmax-line-length = 80\n", "");
 }
+
+#[test]
+fn parts_of_a_unit_are_refused_as_haproxy_does_it() {
+    let found = lines(&[("haproxy.cfg", "defaults\n  timeout server 1.5s\nbackend b\n  server s s:1\n")]);
+    let left =
+        "left out haproxy.cfg:2:18: NotUnderstood, timeout server: `1.5s` is not understood as a time in whole numbers";
+    assert!(found.iter().any(|line| line == left), "{found:#?}");
+}

@@ -51,11 +51,13 @@ spec: {jobTemplate: {spec: {activeDeadlineSeconds: 600, template: {spec: {contai
     cart: kubernetes.grace_after_pre_stop = 45s at shop.yaml:19:38
     cart: kubernetes.progress_deadline = 2m at shop.yaml:15:28
     cart: gunicorn.heartbeat = 20s at shop.yaml:23:34
+    cart: gunicorn.timeout = unknown (worker_class is not said here) at shop.yaml:23:34
     cart -> users.shop:80 (USERS_URL): environment.attempt = 2.5s at shop.yaml:9:58
     cart: kubernetes.probe.timeout = 3s at shop.yaml:28:42
     cart: kubernetes.probe.period = 10s by default at shop.yaml:28:25
     report: kubernetes.grace = 30s by default at shop.yaml:37:74
     report: kubernetes.active_deadline = 10m at shop.yaml:37:52
+    left out shop.yaml:23:34: NotUnderstood, worker_class is not said here: whether it ends a request is not judged
     ";
     finds("shop.yaml", text, want);
 }

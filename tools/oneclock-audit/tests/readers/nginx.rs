@@ -258,3 +258,24 @@ fn what_lies_above_many_parts_is_read_once() {
     assert_eq!(read("a.conf"), 0, "what includes it was read again");
     assert_eq!(read("b.conf"), 1);
 }
+
+#[test]
+fn parts_of_a_unit_are_refused_as_nginx_does_it() {
+    for (text, want) in [
+        ("1.5s", "`1.5s` is not understood as a time in whole numbers"),
+        ("0.5", "`0.5` is not understood as a time in whole numbers"),
+    ] {
+        let conf = format!("server {{\n  location / {{ proxy_pass http://api; proxy_read_timeout {text}; }}\n}}\n");
+        let found = crate::told::lines(&[("site.conf", &conf)]);
+        let left = format!("left out site.conf:2:58: NotUnderstood, proxy_read_timeout: {want}");
+        assert!(found.contains(&left), "{found:#?}");
+        assert!(
+            found.iter().any(|line| line.contains(&format!("proxy_read_timeout = unknown ({text})"))),
+            "{found:#?}"
+        );
+    }
+    // Its own way to say one and a half.
+    let conf = "server {\n  location / { proxy_pass http://api; proxy_read_timeout 1s500ms; }\n}\n";
+    let found = crate::told::lines(&[("site.conf", conf)]);
+    assert!(found.iter().any(|line| line.contains("proxy_read_timeout = 1.5s at")), "{found:#?}");
+}

@@ -29,11 +29,35 @@ fn what_timeout_bounds_depends_on_the_workers() {
     let heartbeat = "image web: gunicorn.heartbeat = 9s at Procfile:1:20\n";
     finds("Procfile", &of("a -t 9"), &format!("{head}image web: gunicorn.timeout = 9s at Procfile:1:20\n{graceful}"));
     finds("Procfile", &of("a -t 9 -k sync --threads 1"), &format!("{head}{timeout}{graceful}"));
-    for other in ["-k gthread", "--worker-class=uvicorn.workers.UvicornWorker", "--threads 4", "-k $CLASS"] {
+    for other in
+        ["-k gthread", "--worker-class=uvicorn.workers.UvicornWorker", "--threads 4", "-k shop.OurGeventWorker"]
+    {
         finds("Procfile", &of(&format!("a -t 9 {other}")), &format!("{head}{heartbeat}{graceful}{keepalive}"));
     }
+}
+
+#[test]
+fn of_workers_that_nobody_knows_only_what_all_have_in_common_is_read() {
+    let of = |args: &str| format!("web: gunicorn {args}\n");
+    let head = "Service image web [] answers to\n";
+    let unknown = |why: &str| {
+        format!(
+            "image web: gunicorn.heartbeat = 9s at Procfile:1:20\nimage web: gunicorn.timeout = unknown ({why}) at Procfile:1:20\n"
+        )
+    };
+    let left =
+        |why: &str| format!("left out Procfile:1:20: NotUnderstood, {why}: whether it ends a request is not judged\n");
+    let graceful = "image web: gunicorn.graceful_timeout = 30s by default at Procfile:1:6\n";
+    for (class, shown) in [("shop.workers.Ours", "shop.workers.Ours"), ("$CLASS", "$CLASS")] {
+        let why = format!("worker_class `{shown}` is not known here");
+        let want = format!("{head}{}{graceful}{}", unknown(&why), left(&why));
+        finds("Procfile", &of(&format!("a -t 9 -k {class}")), &want);
+    }
+    // Nothing is said of what nobody wrote.
+    finds("Procfile", &of("a -k shop.workers.Ours"), &format!("{head}{graceful}"));
     // A file that nobody can see here may say anything.
-    finds("Procfile", &of("a -t 9 -c /etc/gunicorn.py"), &format!("{head}{heartbeat}"));
+    let why = "worker_class is not said here";
+    finds("Procfile", &of("a -t 9 -c /etc/gunicorn.py"), &format!("{head}{}{}", unknown(why), left(why)));
 }
 
 #[test]

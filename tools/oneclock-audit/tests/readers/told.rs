@@ -24,7 +24,7 @@ pub(crate) fn lines(files: &[(&str, &str)]) -> Vec<String> {
     told(&inventory(files)).lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Components with their names, calls, settings, and what was left out; a line each.
+/// Components with their names, calls, settings, methods of gRPC, and what was left out; a line each.
 fn told(inventory: &Inventory) -> String {
     let mut lines = Vec::new();
     let name =
@@ -71,6 +71,12 @@ fn told(inventory: &Inventory) -> String {
             Stated::Topology => " declared".to_owned(),
         };
         lines.push(format!("{on}: {} = {}{stated} at {}", setting.known.id, setting.amount, setting.place));
+    }
+    for service in &inventory.rpc_services {
+        for method in &service.methods {
+            let declared = method.declared.map_or("nothing".to_owned(), |declared| format!("{declared:?}"));
+            lines.push(format!("rpc {}/{}: {declared} at {}", service.name, method.name, method.place));
+        }
     }
     for left in &inventory.left_out {
         lines.push(format!("left out {}: {:?}, {}", left.place, left.why, left.says));

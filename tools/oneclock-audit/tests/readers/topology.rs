@@ -64,8 +64,8 @@ fn one_from_elsewhere_is_read_instead_of_the_one_that_lies_there() {
     std::fs::write(folder.path().join("oneclock.topology.yaml"), "services:\n- name: theirs\n").expect("the file");
     std::fs::write(&mine, "services:\n- name: mine\n").expect("the file");
     let repository = oneclock_audit::walk::Repository::new(folder.path()).with_topology(&mine);
-    let audited = oneclock_audit::audit(&repository, |_| ());
-    let names: Vec<&str> = audited.inventory.components.iter().map(|one| one.name.as_str()).collect();
+    let inventory = oneclock_audit::walk::walk(&repository, |_| ());
+    let names: Vec<&str> = inventory.components.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["mine"]);
     let text = repository.open("oneclock.topology.yaml").expect("the file").text;
     assert_eq!(&*text, "services:\n- name: mine\n");

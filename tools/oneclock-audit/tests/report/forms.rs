@@ -38,7 +38,7 @@ fn sarif_says_what_is_known_and_what_is_ignored() {
                 # oneclock-audit: ignore[unsafe-retry] b knows\n- name: a\n- name: b\n";
     let folder = folder(&[("oneclock.topology.yaml", text)]);
     let mut audited = audited(folder.path());
-    let results = |audited: &oneclock_audit::Audited| {
+    let results = |audited: &oneclock_audit::Audited<'_>| {
         let told = Report::of(audited).sarif();
         let results = told["runs"][0]["results"].as_array().cloned().expect("results");
         results

@@ -6,7 +6,7 @@ use super::{audited, coloured, folder, plain};
 
 const NAME: &str = "<script>alert('1')</script>&\\\"\\e[31m\\u202e|`x`";
 
-fn hostile() -> oneclock_audit::Audited {
+fn hostile() -> oneclock_audit::Audited<'static> {
     let topology = format!(
         "entries:\n- {{name: \"{NAME}\", to: a, budget: 1s}}\nservices:\n- name: \"{NAME}\"\n  calls:\n  \
          - {{to: a, timeout: 2s, propagates: none}}\n- name: a\n  calls:\n  - {{to: b, timeout: 5s}}\n- name: b\n  limit: \"{NAME}\"\n"
@@ -21,7 +21,7 @@ fn hostile() -> oneclock_audit::Audited {
     let audited = audited(folder.path());
     assert!(audited.findings.iter().any(|found| &*found.finding.place.file == "edge/nginx.conf"));
     assert!(audited.findings.iter().any(|found| found.finding.place.file.starts_with("oneclock")));
-    assert_eq!(audited.inventory.left_out.len(), 2);
+    assert_eq!(audited.left_out.len(), 2);
     audited
 }
 

@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use oneclock_audit::report::{Detail, Report};
-use oneclock_audit::walk::Repository;
+use oneclock_audit::walk::{Repository, walk};
 use oneclock_audit::{Audited, audit};
 
 /// Where the shop is.
@@ -23,8 +23,11 @@ fn shop() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/report/data/shop")
 }
 
-fn audited(folder: &Path) -> Audited {
-    audit(&Repository::new(folder), |_| ())
+fn audited(folder: &Path) -> Audited<'static> {
+    let repository = Repository::new(folder);
+    // For as long as the tests run: what is audited borrows it.
+    let inventory = Box::leak(Box::new(walk(&repository, |_| ())));
+    audit(&repository, inventory)
 }
 
 /// A folder with these files.
@@ -39,17 +42,17 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 /// The text, as it is where there is no terminal.
-fn plain(audited: &Audited, detail: Detail) -> String {
+fn plain(audited: &Audited<'_>, detail: Detail) -> String {
     anstream::adapter::strip_str(&coloured(audited, detail)).to_string()
 }
 
-fn coloured(audited: &Audited, detail: Detail) -> String {
+fn coloured(audited: &Audited<'_>, detail: Detail) -> String {
     let mut out = Vec::new();
     Report::of(audited).text(&mut out, detail).expect("memory takes it");
     String::from_utf8(out).expect("UTF-8")
 }
 
 /// The rules of the findings, with the lines that they are about.
-fn found(audited: &Audited) -> Vec<String> {
+fn found(audited: &Audited<'_>) -> Vec<String> {
     audited.findings.iter().map(|found| format!("{} {}", found.finding.place, found.finding.rule)).collect()
 }

@@ -52,7 +52,7 @@ fn without_a_rate_nothing_is_made_up() {
 fn a_rate_without_a_unit_is_none_and_is_listed() {
     let folder = folder(&[("oneclock.topology.yaml", &shop(", rate: 70"))]);
     let audited = audited(folder.path());
-    let left = audited.inventory.left_out.iter().map(|left| format!("{} {}", left.place, left.says));
+    let left = audited.left_out.iter().map(|left| format!("{} {}", left.place, left.says));
     assert_eq!(left.collect::<Vec<_>>(), ["oneclock.topology.yaml:2:45 a rate has a unit: 70/s, 4200/min"]);
     assert!(!follows(", rate: 70", "outer-before-inner").contains("/s of"));
 }

@@ -56,6 +56,49 @@ http {
     is_silent("keep-alive-order", &[("nginx.conf", nginx), ("compose.yaml", &compose("40"))]);
 }
 
+#[test]
+fn a_server_that_closes_connections_that_ingress_nginx_still_uses() {
+    let ingress = "\
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata:
+  name: shop
+  annotations: {nginx.ingress.kubernetes.io/proxy-connect-timeout: '3'}
+spec:
+  rules:
+  - http: {paths: [{path: /, backend: {service: {name: cart, port: {number: 80}}}}]}
+";
+    let map = |name: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata:\n  upstream-keepalive-timeout: '60'\n  proxy-read-timeout: '20'\n"
+        )
+    };
+    let cart = |seconds: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: cart}}\nspec:\n  template:\n    metadata: {{labels: {{app: cart}}}}\n    spec:\n      \
+             containers:\n      - {{name: cart, image: cart, command: [gunicorn, -k, gthread, --keep-alive, '{seconds}', 'shop:app']}}\n"
+        )
+    };
+    let controller = map("ingress-nginx-controller");
+    let (short, long) = (cart("5"), cart("75"));
+    let files = |cart| [("ingress.yaml", ingress), ("controller.yaml", &*controller), ("cart.yaml", cart)];
+    says(
+        "keep-alive-order",
+        &files(&short),
+        &["warning at cart.yaml:9: cart closes idle connections after 5s, and ingress shop still uses them until 1m"],
+    );
+    is_silent("keep-alive-order", &files(&long));
+    // What the map says of all is no default that nobody sees, and of two maps nobody knows which is meant.
+    says(
+        "hidden-default",
+        &files(&long),
+        &["note at ingress.yaml:1: ingress shop → cart: proxy-next-upstream-tries 3 is in force, and nobody wrote it"],
+    );
+    let other = map("ingress-nginx-internal");
+    let two = [files(&short).as_slice(), &[("internal.yaml", &other)]].concat();
+    is_silent("keep-alive-order", &two);
+}
+
 fn queue(visibility: &str) -> String {
     format!(
         "Transform: AWS::Serverless-2016-10-31\nResources:\n  Orders:\n    Type: AWS::SQS::Queue\n    Properties: {{VisibilityTimeout: \

@@ -12,7 +12,11 @@ mod learned;
 mod measured;
 mod names;
 mod pages;
+mod parts;
 mod retries;
 mod reversed;
+mod rpc;
+mod stores;
+mod units;
 #[path = "../support/written.rs"]
 mod written;

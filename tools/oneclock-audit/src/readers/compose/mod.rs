@@ -3,7 +3,9 @@
 //! A service is what its own entry says over what it extends; anchors and merged fragments are one with it. Variables are
 //! filled in from `.env` beside the file, as compose does it (of a `.env` that is not kept, its example). `depends_on` is
 //! an order of starting, no call, and not read; neither are published ports, which say nothing about who calls. What
-//! `compose.override.yaml` says stands over the file beside it, as compose takes it; of a list the nearer one is read.
+//! `compose.override.yaml` says stands over the file beside it, as compose takes it: a value and a command are replaced, what has
+//! keys is joined key by key (an environment in either notation, a health check, volumes by where they are put), files of
+//! variables are appended. Not read: `!reset` and `!override`.
 
 mod service;
 
@@ -15,7 +17,7 @@ use self::service::{Layer, Service};
 use super::environment::{Near, Vars, lines};
 use super::started_by;
 use crate::inventory::{Inventory, To, Why};
-use crate::source::Source;
+use crate::source::{Source, folder};
 use crate::walk::{Repository, documents};
 
 /// By its name, or by how it looks: `services:` with something below it, and images.
@@ -49,7 +51,7 @@ const OVERRIDES: &[&str] =
 struct Files(Vec<(Source, Vec<Node>)>);
 
 pub(super) fn read(source: &Source, repository: &Repository, inventory: &mut Inventory) {
-    let folder = started_by::folder(&source.path);
+    let folder = folder(&source.path);
     let first = |names: &[&str]| names.iter().find_map(|name| repository.open(&started_by::within(folder, name)).ok());
     let over = if BASES.contains(&source.name()) || OVERRIDES.contains(&source.name()) {
         first(BASES).zip(first(OVERRIDES))
@@ -131,7 +133,7 @@ fn layers<'a>(own: Layer<'a>, services: &'a Node, files: &'a Files) -> Vec<Layer
         let Some(name) = extends.text().or_else(|| extends.text_at(&["service"])) else { break };
         let (services, source) = match extends.text_at(&["file"]) {
             None => (here, source),
-            Some(file) => match files.services(started_by::folder(&source.path), file) {
+            Some(file) => match files.services(folder(&source.path), file) {
                 Some(found) => found,
                 None => break,
             },

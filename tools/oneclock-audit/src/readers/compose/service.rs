@@ -49,8 +49,9 @@ impl<'a> Service<'a> {
     ) -> Self {
         let find = |key: &str| layers.iter().find_map(|layer| layer.node.find(key));
         let named = find("image").and_then(Node::text).map(|image| vars.fill(image));
-        let whole = named.is_some() || find("build").is_some();
-        let image = find("build").and_then(|build| built(build, folder, vars, repository));
+        let builds: Vec<&Node> = layers.iter().filter_map(|layer| layer.node.find("build")).collect();
+        let whole = named.is_some() || !builds.is_empty();
+        let image = built(&builds, folder, vars, repository);
         // What is built is what it is built on.
         let on = image.as_ref().map(|image| vars.fill(&image.from));
         let known = named.as_deref().and_then(images::product).or_else(|| images::product(&on?));
@@ -60,11 +61,8 @@ impl<'a> Service<'a> {
         let texts = |key: &str| find(key).and_then(Node::text).map(|text| vars.fill(text));
         let mut names: Vec<Name> = Vec::new();
         let written = [Some(key.text.clone()), texts("container_name"), texts("hostname")];
-        let aliases = find("networks")
-            .map(Node::entries)
-            .unwrap_or_default()
-            .iter()
-            .filter_map(|(_, network)| network.find("aliases"));
+        let networks = layers.iter().filter_map(|layer| layer.node.find("networks")).flat_map(Node::entries);
+        let aliases = networks.filter_map(|(_, network)| network.find("aliases"));
         let aliases = aliases.flat_map(Node::items).filter_map(Node::text).map(|text| vars.fill(text)).take(32);
         for name in written.into_iter().flatten().chain(aliases).filter_map(|text| Name::of(&text)) {
             inventory.answers_to(id, Some(name.clone()));
@@ -86,8 +84,14 @@ impl<'a> Service<'a> {
         }
     }
 
+    /// What the nearest layer says: of a value, and of a command, whose words nobody joins.
     fn find(&self, key: &str) -> Option<(&'a Node, &'a Source)> {
-        self.layers.iter().find_map(|layer| Some((layer.node.find(key)?, layer.source)))
+        self.all(key).next()
+    }
+
+    /// What every layer says, the nearest first: of what is joined key by key, or appended.
+    fn all(&self, key: &str) -> impl Iterator<Item = (&'a Node, &'a Source)> {
+        self.layers.iter().filter_map(move |layer| Some((layer.node.find(key)?, layer.source)))
     }
 
     /// Everything that it says.
@@ -125,11 +129,11 @@ impl<'a> Service<'a> {
             None if self.whole => inventory.unsaid(on(), "compose.stop_grace_period", self.block.clone()),
             None => {}
         }
-        let Some((check, source)) = self.find("healthcheck").filter(|(check, _)| check.find("test").is_some()) else {
+        let Some((check, source)) = self.all("healthcheck").find(|(check, _)| check.find("test").is_some()) else {
             return;
         };
         for (key, id) in [("timeout", "compose.healthcheck.timeout"), ("interval", "compose.healthcheck.interval")] {
-            match check.find(key).and_then(|node| written(node, source)) {
+            match self.all("healthcheck").find_map(|(check, source)| written(check.find(key)?, source)) {
                 Some((text, place)) => inventory.say(on(), id, &text, place),
                 None => inventory.unsaid(on(), id, source.of(check)),
             }
@@ -138,7 +142,7 @@ impl<'a> Service<'a> {
 
     /// The folder in which it is built, or else that of the file.
     fn context(&self, folder: &str) -> Option<String> {
-        context(self.find("build").map(|(build, _)| build), folder, self.vars)
+        context(&self.all("build").map(|(build, _)| build).collect::<Vec<_>>(), folder, self.vars)
     }
 
     /// Its command, or that of its image; compose's own entry point takes the image's command away.
@@ -195,9 +199,9 @@ impl<'a> Service<'a> {
                 .into_iter()
                 .for_each(&mut add);
         }
-        let files =
-            self.find("env_file").filter(|_| self.product.is_empty()).map(|(node, _)| paths(node)).unwrap_or_default();
-        for path in files.iter().rev() {
+        // Those of the nearest layer are the last ones, and of these the last one wins.
+        let files = self.all("env_file").filter(|_| self.product.is_empty());
+        for path in files.flat_map(|(node, _)| paths(node).into_iter().rev()) {
             let Some(path) = started_by::beside(folder, &self.vars.fill(path)) else { continue };
             // What is kept is often an example of what is used.
             let example = path.strip_suffix(".env").map(|before| format!("{before}env.example"));
@@ -242,11 +246,22 @@ impl<'a> Service<'a> {
 
     /// Files of settings that are put into it.
     fn mounted(&self, folder: &str, repository: &Repository, inventory: &mut Inventory) {
-        for volume in self.find("volumes").map(|(node, _)| node.items()).unwrap_or_default().iter().take(64) {
-            let from = match volume.text() {
-                Some(text) => self.vars.fill(text).split(':').next().unwrap_or_default().to_owned(),
-                None => volume.text_at(&["source"]).map(|text| self.vars.fill(text)).unwrap_or_default(),
+        let mut targets = HashSet::new();
+        for volume in self.all("volumes").flat_map(|(node, _)| node.items()).take(64) {
+            let (from, to) = match volume.text().map(|text| self.vars.fill(text)) {
+                Some(text) => {
+                    let (from, rest) = text.split_once(':').unwrap_or((&text, &text));
+                    (from.to_owned(), rest.split(':').next().unwrap_or_default().to_owned())
+                }
+                None => {
+                    let of = |key| volume.text_at(&[key]).map(|text| self.vars.fill(text)).unwrap_or_default();
+                    (of("source"), of("target"))
+                }
             };
+            // What is put where a nearer layer puts something is not there.
+            if !targets.insert(to) {
+                continue;
+            }
             let Some(path) = started_by::beside(folder, &from).filter(|_| from.contains('.')) else { continue };
             let is_store = stores::mine(&Source::new(path.as_str(), ""));
             inventory.mounted.push((self.id, path.clone()));
@@ -257,15 +272,18 @@ impl<'a> Service<'a> {
     }
 }
 
-fn context(build: Option<&Node>, folder: &str, vars: &Vars) -> Option<String> {
-    let written = build.and_then(|build| build.text().or_else(|| build.text_at(&["context"])));
+/// The folder that the layers build in; `.` where they do not say.
+fn context(builds: &[&Node], folder: &str, vars: &Vars) -> Option<String> {
+    let written = builds.iter().find_map(|build| build.text().or_else(|| build.text_at(&["context"])));
     started_by::beside(folder, &vars.fill(written.unwrap_or(".")))
 }
 
 /// The Dockerfile, where it is built from one that is kept here.
-fn built(build: &Node, folder: &str, vars: &Vars, repository: &Repository) -> Option<Image> {
-    let file = build.text_at(&["dockerfile"]).map_or("Dockerfile".to_owned(), |file| vars.fill(file));
-    let path = started_by::beside(&context(Some(build), folder, vars)?, &file)?;
+fn built(builds: &[&Node], folder: &str, vars: &Vars, repository: &Repository) -> Option<Image> {
+    builds.first()?;
+    let file = builds.iter().find_map(|build| build.text_at(&["dockerfile"]));
+    let file = file.map_or("Dockerfile".to_owned(), |file| vars.fill(file));
+    let path = started_by::beside(&context(builds, folder, vars)?, &file)?;
     repository.open(&path).ok().map(|source| Image::of(&source))
 }
 

@@ -160,7 +160,7 @@ fn url(key: &[String], value: &str, near: &Near<'_>) -> Option<Target> {
     let authority = authority.split(',').next().unwrap_or_default();
     let name = Name::of(&format!("{scheme}://{authority}"))?;
     let known = near.hosts.contains_key(&name.host);
-    if is_own(&name.host) || (!known && (has(key, PUBLIC) || is_site(key))) {
+    if is_own(&name) || (!known && (has(key, PUBLIC) || is_site(key))) {
         return None;
     }
     let query =
@@ -192,7 +192,7 @@ fn bare(key: &[String], value: &str, near: &Near<'_>) -> Option<Target> {
     if !near.hosts.contains_key(&name.host) && !near.names_ports(&name) {
         return None;
     }
-    if is_own(&name.host) {
+    if is_own(&name) {
         return None;
     }
     let postgres = has(key, &["PG", "PGHOST", "POSTGRES", "POSTGRESQL"]) || name.port == Some(5432);
@@ -207,9 +207,11 @@ fn bare(key: &[String], value: &str, near: &Near<'_>) -> Option<Target> {
     })
 }
 
-fn is_own(host: &str) -> bool {
-    matches!(host, "localhost" | "127.0.0.1" | "0.0.0.0" | "::1" | "::" | "example.com" | "host")
-        || host.ends_with(".example.com")
+fn is_own(name: &Name) -> bool {
+    name.is_loopback()
+        || name.is_everywhere()
+        || matches!(name.host.as_str(), "example.com" | "host")
+        || name.host.ends_with(".example.com")
 }
 
 // === Near ===

@@ -132,12 +132,10 @@ impl Front {
         });
         let name = text(listener, &["name"]).map(str::to_owned).or(written).unwrap_or_else(|| "listener".to_owned());
         let bound = address.and_then(clusters::address);
-        let loopback = |name: &Name| name.host.starts_with("127.") || matches!(name.host.as_str(), "localhost" | "::1");
-        let everywhere = |name: &Name| matches!(name.host.as_str(), "0.0.0.0" | "::");
         // A sidecar: it listens for the one program beside it, or says itself which way it looks.
-        let beside = bound.as_ref().is_some_and(loopback) || text(listener, &["traffic_direction"]).is_some();
+        let beside = bound.as_ref().is_some_and(Name::is_loopback) || text(listener, &["traffic_direction"]).is_some();
         let role = if beside { Role::Between } else { Role::Gateway };
-        Self { name, role, bound: bound.filter(|name| !everywhere(name)) }
+        Self { name, role, bound: bound.filter(|name| !name.is_everywhere()) }
     }
 
     /// One chain, of which this is the `count`th.

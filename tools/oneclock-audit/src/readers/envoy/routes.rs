@@ -4,7 +4,7 @@ use oneclock_yaml::Node;
 
 use super::super::proto::{Sayings, at, get, list, text};
 use super::File;
-use crate::inventory::{ComponentId, Edge, Inventory, Name, On, Propagates, To, Why};
+use crate::inventory::{ComponentId, Edge, Inventory, Name, On, Propagates, To, Why, is_repeatable};
 
 /// More names than these of one component say nothing about it.
 const MOST_NAMES: usize = 64;
@@ -179,8 +179,7 @@ fn spares_unsafe(policy: &Node) -> bool {
     let conditions = text(policy, &["retry_on"]).unwrap_or_default();
     let untouched = conditions.split(',').all(|condition| UNTOUCHED.contains(&condition.trim()));
     let named: Vec<&str> = list(policy, "retriable_request_headers").iter().filter_map(method).collect();
-    let idempotent = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"];
-    untouched || (!named.is_empty() && named.iter().all(|method| idempotent.contains(method)))
+    untouched || (!named.is_empty() && named.iter().all(|method| is_repeatable(method)))
 }
 
 /// Whether requests may become something else, a WebSocket as a rule.

@@ -1,6 +1,6 @@
 //! What a controller built on nginx reads for all its Ingress objects: a `ConfigMap` whose name says that it is for one.
 //!
-//! Which of the two controllers it is for is told by the unit: with one it is that of NGINX Inc.
+//! It holds for every Ingress object that the controller serves, unless that says otherwise. Which of the two controllers it is for is told by the unit: with one it is that of NGINX Inc.
 
 use oneclock_yaml::Node;
 
@@ -40,6 +40,7 @@ pub(super) fn read(source: &Source, document: &Node, head: &Head<'_>, inventory:
     let product = if inc { "NGINX Ingress Controller" } else { "ingress-nginx" };
     let component =
         inventory.component(format!("{product} {}", head.name), product, Role::Gateway, source.of(document));
+    inventory.controllers.push(component);
     let conditions = Conditions::of(document.text_at(&["data", "proxy-next-upstream"]));
     for ((_, plain, with_unit), node, text) in found {
         let id = if inc { with_unit } else { plain };

@@ -6,10 +6,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::include::{Loader, folder};
+use super::include::Loader;
 use super::syntax::Directive;
 use super::{begins, is_mine, is_named, is_whole, tree};
-use crate::source::Source;
+use crate::source::{Source, folder};
 use crate::walk::Repository;
 
 /// So many files of a folder are asked whether they include another.

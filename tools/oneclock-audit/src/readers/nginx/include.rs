@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use super::syntax::Directive;
+use crate::source;
 use crate::walk::Repository;
 
 /// So many includes are put in place for one root.
@@ -44,10 +45,10 @@ pub(super) struct Loader<'a> {
 impl<'a> Loader<'a> {
     /// For a root file. `whole` where it is the file that nginx begins with.
     pub(super) fn new(repository: &'a Repository, root: &str, whole: bool) -> Self {
-        let folder = folder(root);
+        let folder = source::folder(root);
         let mut bases = vec![folder.to_owned()];
         if !whole && !folder.is_empty() {
-            bases.push(self::folder(folder).to_owned());
+            bases.push(source::folder(folder).to_owned());
         }
         let parsed = HashMap::new();
         Self { repository, bases, parsed, left: MOST, left_directives: MOST_DIRECTIVES, included: BTreeSet::new() }
@@ -131,11 +132,6 @@ impl<'a> Loader<'a> {
 
 fn size(directive: &Directive) -> usize {
     1 + directive.block.iter().flatten().map(size).sum::<usize>()
-}
-
-/// The folder of a path.
-pub(super) fn folder(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 /// A path below a folder, with `..` taken for what it means; `None` above where the audit began.

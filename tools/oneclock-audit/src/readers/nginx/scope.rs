@@ -132,3 +132,20 @@ pub(super) fn is_timed(name: &str) -> bool {
     };
     FRONT.contains(&name) || matches!(name, "proxy_timeout" | "worker_shutdown_timeout") || of_a_call().is_some()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::known;
+
+    #[test]
+    fn every_directive_that_is_put_together_has_a_row() {
+        let of_calls = PASSES.iter().flat_map(|module| {
+            let next = ["next_upstream_tries", "next_upstream_tries.connects", "next_upstream_timeout"];
+            CALL.iter().copied().chain(next).map(move |key| format!("{module}_{key}"))
+        });
+        for key in FRONT.iter().map(|key| (*key).to_owned()).chain(of_calls) {
+            assert!(known(&format!("nginx.{key}")).is_some(), "{key}");
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use super::App;
 use super::resilience::{limiter_is_off, time_limit};
 use super::tree::Tree;
-use crate::inventory::{EdgeId, Inventory, On};
+use crate::inventory::{EdgeId, Inventory, On, is_repeatable};
 use crate::source::Place;
 
 /// Where routes stand: older and newer names, and the servlet kind.
@@ -129,9 +129,7 @@ fn retry(filter: &Filter, edge: EdgeId, inventory: &mut Inventory) {
         .flat_map(|(_, text, _)| text.split(','))
         .map(str::trim)
         .collect();
-    let spares = listed.iter().all(|method| {
-        ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"].iter().any(|safe| method.eq_ignore_ascii_case(safe))
-    });
+    let spares = listed.iter().all(|method| is_repeatable(method));
     if let Some(edge) = inventory.edges.get_mut(edge.0) {
         edge.spares_unsafe = Some(spares && edge.spares_unsafe != Some(false));
     }

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 
 use self::tree::Tree;
 use crate::inventory::{ComponentId, Edge, EdgeId, Inventory, Name, On, Role, To, Why};
-use crate::source::{Place, Source};
+use crate::source::{Place, Source, folder};
 use crate::walk::Repository;
 
 /// Words at the start of a line that make a YAML file one of Spring's, whatever its name.
@@ -82,10 +82,6 @@ fn without_profile(stem: &str) -> &str {
         Some((name, profile)) if PROFILES.contains(&profile) && !name.is_empty() => name,
         _ => stem,
     }
-}
-
-fn folder(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 pub(super) fn read(source: &Source, repository: &Repository, inventory: &mut Inventory) {

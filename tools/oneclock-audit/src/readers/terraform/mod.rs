@@ -10,7 +10,7 @@ mod module;
 
 use self::module::Module;
 use crate::inventory::{Inventory, Why};
-use crate::source::Source;
+use crate::source::{Source, folder};
 use crate::walk::Repository;
 
 /// As the list of readers has it.
@@ -32,10 +32,6 @@ pub(super) fn is_json(source: &Source) -> bool {
 /// `override.tf` and `x_override.tf` change other files; nearly always they are somebody's own.
 fn overrides(path: &str) -> bool {
     path.ends_with("override.tf")
-}
-
-fn folder(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 pub(super) fn read(source: &Source, repository: &Repository, inventory: &mut Inventory) {

@@ -1,20 +1,15 @@
-//! Which files of a folder are read, and by whom. Keeps to what `.gitignore` says, follows no links, and opens nothing
-//! outside of where it began.
-//!
-//! A file is offered to every reader. YAML and JSON are parsed once, and only if some word occurs without which no
-//! reader could find anything. What is larger than [`LARGEST`] is listed, not read.
+//! Where the audit reads: the files of a folder, and what one of them may open. Keeps to what `.gitignore` says, follows no
+//! links, and opens nothing outside of where it began, nor what is larger than [`LARGEST`].
 
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 use ignore::WalkBuilder;
-use oneclock_yaml::{DEEPEST, Node};
 
-use crate::inventory::{FileRead, Inventory, Why};
+use crate::readers::Roots;
 use crate::readers::topology::FILE;
-use crate::readers::{How, KNOWN_BY_NAME, READERS, Reader, Roots};
-use crate::source::{Place, Source};
+use crate::source::Source;
 
 /// Larger files are not configuration.
 pub const LARGEST: u64 = 4 * 1024 * 1024;
@@ -31,13 +26,11 @@ pub struct Repository {
     roots: Roots,
 }
 
-/// What the walk says on its way, for a progress bar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// So many files lie there.
-    Found(usize),
-    /// One more is done.
-    Done,
+/// All that lies there, by the path that is shown.
+pub(super) struct Files {
+    pub(super) found: Vec<(String, PathBuf)>,
+    /// What could not be walked, and why.
+    pub(super) unread: Vec<(String, String)>,
 }
 
 // === Repository ===
@@ -72,12 +65,6 @@ impl Repository {
     /// The file from elsewhere that is laid in at a path.
     fn laid(&self, path: &str) -> Option<&Path> {
         self.topology.as_deref().filter(|_| path == FILE)
-    }
-
-    /// From where paths are shown.
-    #[must_use]
-    pub fn root(&self) -> &Path {
-        &self.root
     }
 
     /// What is known of files that include others.
@@ -157,24 +144,31 @@ impl Repository {
         files.any(|entry| text(entry.path()).is_ok_and(|text| words.iter().any(|word| text.contains(word))))
     }
 
-    /// The paths of all files, in order, as `.gitignore` leaves them. What is left out of version control is left out
+    /// All files, in order, as `.gitignore` leaves them. What is left out of version control is left out
     /// here; hidden files are not (`.env`), but for `.git` itself.
-    fn files(&self) -> Vec<Result<PathBuf, (PathBuf, String)>> {
+    pub(super) fn files(&self) -> Files {
         let mut walk = walk_of(self.within.first().unwrap_or(&self.root));
         self.within.iter().skip(1).for_each(|path| {
             walk.add(path);
         });
         let walk =
             walk.filter_entry(|entry| !matches!(entry.file_name().to_str(), Some(".git" | "node_modules"))).build();
-        let mut files: Vec<Result<PathBuf, (PathBuf, String)>> = walk
-            .filter_map(|entry| match entry {
-                Ok(entry) => entry.file_type().is_some_and(|kind| kind.is_file()).then(|| Ok(entry.into_path())),
-                Err(error) => Some(Err(self.unread(&error))),
-            })
-            .collect();
+        let (mut files, mut unread) = (Vec::new(), Vec::new());
+        for entry in walk {
+            match entry {
+                Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_file()) => files.push(entry.into_path()),
+                Ok(_) => {}
+                Err(error) => unread.push(self.unread(&error)),
+            }
+        }
         files.sort();
         files.dedup();
-        files
+        unread.sort();
+        unread.dedup();
+        let own = files.into_iter().map(|file| (self.shown(&file), file)).filter(|(path, _)| self.laid(path).is_none());
+        let laid = self.topology.iter().map(|file| (FILE.to_owned(), file.clone()));
+        let unread = unread.into_iter().map(|(path, says)| (self.shown(&path), says));
+        Files { found: own.chain(laid).collect(), unread: unread.collect() }
     }
 
     /// What could not be walked, and why.
@@ -213,142 +207,8 @@ fn walk_of(path: &Path) -> WalkBuilder {
     walk
 }
 
-/// Reads everything.
-pub fn walk(repository: &Repository, mut step: impl FnMut(Step)) -> Inventory {
-    let mut inventory = Inventory::default();
-    repository.roots.clear();
-    let mut found = Vec::new();
-    for file in repository.files() {
-        match file {
-            Ok(file) => found.push(file),
-            Err((path, says)) => {
-                inventory.leave_out(Why::Unreadable, Source::new(repository.shown(&path), "").place(1, 1, 1), says);
-            }
-        }
-    }
-    let own = found.into_iter().map(|file| (repository.shown(&file), file));
-    let own = own.filter(|(path, _)| repository.laid(path).is_none());
-    let files: Vec<(String, PathBuf)> =
-        own.chain(repository.topology.iter().map(|file| (FILE.to_owned(), file.clone()))).collect();
-    step(Step::Found(files.len()));
-    for (path, file) in files {
-        offer(repository, &file, path, &mut inventory);
-        step(Step::Done);
-    }
-    inventory
-}
-
-/// Only what some reader may want is opened.
-fn offer(repository: &Repository, file: &Path, path: String, inventory: &mut Inventory) {
-    let unopened = Source::new(path, "");
-    if is_binary(&unopened) {
-        return;
-    }
-    let start = unopened.place(1, 1, 1);
-    match fs::metadata(file).map(|about| about.len()) {
-        Ok(bytes) if bytes > LARGEST => {
-            if is_document(&unopened) {
-                let says = format!("{} KiB; files of more than {} KiB are not read", bytes / 1024, LARGEST / 1024);
-                inventory.leave_out(Why::TooLarge, start, says);
-            }
-        }
-        Ok(_) => match text(file) {
-            Ok(text) => read(repository, &Source::new(unopened.path, text), inventory),
-            // A text in another encoding, or no text at all: nothing that a reader could claim by its name.
-            Err(error) if error.kind() == io::ErrorKind::InvalidData && !is_document(&unopened) => {}
-            Err(error) => inventory.leave_out(Why::Unreadable, start, error.to_string()),
-        },
-        Err(error) => inventory.leave_out(Why::Unreadable, start, error.to_string()),
-    }
-}
-
-/// Offers a file to every reader.
-pub fn read(repository: &Repository, source: &Source, inventory: &mut Inventory) {
-    let mut readers = Vec::new();
-    for reader in READERS {
-        if let How::Text { mine, read } = &reader.how
-            && mine(source)
-        {
-            let before = inventory.components.len();
-            read(source, repository, inventory);
-            sign(inventory, before, reader.name);
-            readers.push(reader.name);
-        }
-    }
-    let wanted: Vec<&Reader> =
-        if is_document(source) { READERS.iter().filter(|one| wants(one, source)).collect() } else { Vec::new() };
-    if !wanted.is_empty() {
-        match documents(source) {
-            Ok(documents) => {
-                for reader in wanted {
-                    let before = inventory.components.len();
-                    let took = match &reader.how {
-                        // Every one is offered, whoever took one before.
-                        How::Document { read, .. } => {
-                            documents.iter().filter(|document| read(source, document, inventory)).count() > 0
-                        }
-                        How::Documents { read, .. } => read(source, &documents, inventory),
-                        How::Text { .. } => false,
-                    };
-                    sign(inventory, before, reader.name);
-                    if took {
-                        readers.push(reader.name);
-                    }
-                }
-            }
-            Err((why, place, says)) => inventory.leave_out(why, place, says),
-        }
-    }
-    if !readers.is_empty() {
-        inventory.files.push(FileRead { path: source.path.clone(), readers });
-    } else if let Some(known) = KNOWN_BY_NAME.iter().find(|known| (known.is)(source)) {
-        inventory.leave_out(Why::NotRead, source.place(1, 1, 1), format!("{}: known, and not read", known.name));
-    }
-}
-
-/// Writes down who found the components from `before` on.
-fn sign(inventory: &mut Inventory, before: usize, reader: &'static str) {
-    for component in inventory.components.iter_mut().skip(before) {
-        component.reader = reader;
-    }
-}
-
-fn wants(reader: &Reader, source: &Source) -> bool {
-    match &reader.how {
-        How::Document { words, .. } | How::Documents { words, .. } => {
-            words.iter().any(|word| source.text.contains(word))
-        }
-        How::Text { .. } => false,
-    }
-}
-
-/// The documents of a file, or why there are none; for readers of whole texts too.
-pub(crate) fn documents(source: &Source) -> Result<Vec<Node>, (Why, Place, String)> {
-    oneclock_yaml::documents(&source.text, DEEPEST).map_err(|error| {
-        let place = source.at(error.place, 1);
-        if ["{{", "{%", "<%"].iter().any(|mark| source.text.contains(mark)) {
-            return (Why::Templated, place, "a template that is filled in elsewhere: audit what it becomes".to_owned());
-        }
-        (Why::Unparsed, place, error.wrong.to_string())
-    })
-}
-
-/// YAML or JSON, by its name.
-fn is_document(source: &Source) -> bool {
-    matches!(source.extension().as_str(), "yaml" | "yml" | "json")
-}
-
-/// What is surely no text that anybody configures with.
-fn is_binary(source: &Source) -> bool {
-    const BINARY: &[&str] = &[
-        "png", "jpg", "jpeg", "gif", "ico", "svg", "webp", "pdf", "zip", "gz", "tgz", "jar", "class", "so", "exe",
-        "wasm", "woff", "woff2", "ttf", "eot", "mp4", "webm", "bin", "pb", "lock", "sum", "map", "css", "min.js",
-    ];
-    BINARY.contains(&source.extension().as_str())
-}
-
 /// The text of a file: UTF-8, with or without its mark.
-fn text(file: &Path) -> io::Result<String> {
+pub(super) fn text(file: &Path) -> io::Result<String> {
     let mut text = String::new();
     fs::File::open(file)?.take(LARGEST + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LARGEST {
