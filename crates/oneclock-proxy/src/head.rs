@@ -32,9 +32,9 @@ pub(crate) fn refused<B>(request: &Request<B>) -> Option<Problem> {
     None
 }
 
-/// Makes `answer` the last one of an HTTP/1 connection: what follows such a head could be read in another way, too.
+/// Makes `answer` the last one of an HTTP/1 connection: what follows a head that is refused could be read in another way, too.
 pub(crate) fn last<B>(mut answer: Response<B>, version: Version) -> Response<B> {
-    if version < Version::HTTP_2 {
+    if version < Version::HTTP_2 && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     answer

@@ -1,13 +1,15 @@
 //! The end of one server: by that of the process, or because its listener goes or changes.
 //!
-//! Decides the order. It accepts nothing more; what was accepted a moment before may still say something; then its connections
-//! are told to go, while what comes on them is still let in, since nobody else could take it; and what is under way lives until
-//! its own deadlines, or until the grace is over.
+//! Decides the order. It accepts nothing more; what was accepted a moment before may still say something, and hears over HTTP/1.1
+//! that its answer is the last one of its connection, as whoever asks again hears; then connections without a request are closed,
+//! so that it is those that have been quiet for a while, while what comes on the others is still let in, since nobody else could
+//! take it; and what is under way lives until its own deadlines, or until the grace is over.
 
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -19,8 +21,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::table::Table;
 
-/// How long connections of a server that is to end are left alone, so that what was accepted a moment before is not closed
-/// before it has said anything.
+/// How long connections of a server that is to end are not closed, so that what was accepted a moment before can say something,
+/// and whoever asks one thing after another is told by an answer and does not find a closed connection.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// As good as for ever: what is waited for has a bound of its own.
@@ -34,6 +36,8 @@ const LETTING_GO: Duration = Duration::from_secs(1);
 pub(crate) struct Leaving {
     /// It accepts nothing more.
     told: CancellationToken,
+    /// The same, for whoever asks at each answer.
+    leaves: Arc<AtomicBool>,
     /// It holds its socket no more.
     gone: CancellationToken,
     /// What is under way on it has so long; without, until its own deadlines.
@@ -140,7 +144,13 @@ impl Leaving {
         if let Some(grace) = grace {
             let _ = self.grace.set(grace); // it leaves once
         }
+        self.leaves.store(true, Ordering::Relaxed);
         self.told.cancel();
+    }
+
+    /// Whether it is to end, but for the end of the process.
+    pub(crate) fn leaves(&self) -> bool {
+        self.leaves.load(Ordering::Relaxed)
     }
 
     /// What held when its listener went.

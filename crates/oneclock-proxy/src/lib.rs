@@ -49,6 +49,7 @@ mod leaving;
 mod ledgers;
 mod listeners;
 mod live;
+mod made;
 mod observe;
 mod overrides;
 mod own;
@@ -58,6 +59,7 @@ mod route;
 mod shortened;
 mod table;
 mod tls;
+mod to;
 mod upgrade;
 mod watch;
 

@@ -16,13 +16,14 @@ use http::header::{self, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Empty;
-use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioIo;
 use oneclock::{Call, Shutdown};
 use oneclock_core::effect::Seen;
 use oneclock_core::{Outcome, Stage};
-use oneclock_http::{BoundedBody, BoxError, CallError, Client, Destination, Dialed, Tasks, hop, is_refused_stream};
+use oneclock_http::{
+    Arriving, BoundedBody, BoxError, CallError, Client, Destination, Dialed, Socket, Tasks, hop, is_refused_stream,
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// How long a connection that is given up may take to say goodbye.
@@ -40,7 +41,7 @@ pub(crate) struct Place {
 /// CANCEL, over HTTP/1.1 the connection is closed.
 #[derive(Debug)]
 pub(crate) struct OwnBody {
-    body: Incoming,
+    body: Arriving,
     _lease: Lease, // after the body: that is dropped first
 }
 
@@ -56,14 +57,14 @@ pub(crate) struct Answered<'c> {
     destination: &'c Destination,
     call: Call,
     method: Method,
-    answer: Response<Incoming>,
+    answer: Response<Arriving>,
     lease: Lease,
 }
 
 /// What the task of one connection has, until the connection is gone.
 struct Stands {
     let_go: oneshot::Receiver<()>,
-    /// Of HTTP/2, where one of these holds the socket.
+    /// Of HTTP/2.
     tasks: Tasks,
     /// There is no place for another one before that.
     _turn: OwnedSemaphorePermit,
@@ -96,7 +97,7 @@ impl Place {
         client: &Client,
         request: Request<B>,
         shutdown: &Shutdown,
-    ) -> Result<(Response<Incoming>, Lease), CallError>
+    ) -> Result<(Response<Arriving>, Lease), CallError>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
@@ -157,7 +158,10 @@ impl Place {
             Sender::Http2(sender) => call.run(sender.send_request(request)).await?,
         };
         match answered {
-            Ok(answer) => Ok(Answered { destination, call, method, answer, lease }),
+            Ok(answer) => {
+                let answer = answer.map(|body| Arriving::new(body, http2));
+                Ok(Answered { destination, call, method, answer, lease })
+            }
             Err(error) => {
                 let refused = is_refused_stream(&error);
                 let seen = if refused { Seen::RefusedStream } else { Seen::CutOff { stage: Stage::Wait } };
@@ -183,23 +187,25 @@ where
     let stands = Stands { let_go, tasks: Tasks::new(), _turn: turn };
     let sender = if http2 {
         let (sender, connection) = http2::handshake(stands.tasks.clone(), io).await?;
-        shutdown.spawn(until_let_go(connection, stands));
+        let socket = stands.tasks.take_socket();
+        shutdown.spawn(until_let_go(connection, socket, stands));
         Sender::Http2(sender)
     } else {
         let (sender, connection) = http1::handshake(io).await?;
-        shutdown.spawn(until_let_go(connection.with_upgrades(), stands));
+        let socket = stands.tasks.take_socket(); // none: the connection has it
+        shutdown.spawn(until_let_go(connection.with_upgrades(), socket, stands));
         Sender::Http1(sender)
     };
     Ok((sender, Lease { _word: word }))
 }
 
-async fn until_let_go(connection: impl Future<Output = hyper::Result<()>>, stands: Stands) {
+async fn until_let_go(connection: impl Future<Output = hyper::Result<()>>, mut socket: Socket, stands: Stands) {
     let Stands { mut let_go, tasks, _turn } = stands;
     let _owned = tasks.owned();
-    // Over HTTP/2 what hyper calls the connection ends with the head of the answer; the socket is in one of the tasks.
+    // Over HTTP/2 what hyper calls the connection ends with the head of the answer.
     let mut over = Box::pin(async {
-        said(connection.await);
-        tasks.ended().await;
+        said(socket.behind(connection).await);
+        socket.to_its_end(tasks.ended()).await;
     });
     tokio::select! {
         () = &mut over => {
@@ -231,7 +237,7 @@ impl Answered<'_> {
     ///
     /// # Errors
     /// [`CallError`], if the head came too late.
-    pub(crate) async fn goes_on(self) -> Result<(Response<Incoming>, Lease), CallError> {
+    pub(crate) async fn goes_on(self) -> Result<(Response<Arriving>, Lease), CallError> {
         let Self { destination, call, method, answer, lease } = self;
         let (mut head, body) = answer.into_parts();
         let of_the_upgrade = head.headers.get(header::UPGRADE).cloned();
@@ -281,7 +287,7 @@ pub(crate) struct Switched(pub(crate) HeaderValue);
 // === OwnBody ===
 
 impl OwnBody {
-    pub(crate) fn new(body: Incoming, lease: Lease) -> Self {
+    pub(crate) fn new(body: Arriving, lease: Lease) -> Self {
         Self { body, _lease: lease }
     }
 }
@@ -291,7 +297,7 @@ impl Body for OwnBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Pin::new(&mut self.body).poll_frame(cx).map_err(Into::into)
+        Pin::new(&mut self.body).poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {

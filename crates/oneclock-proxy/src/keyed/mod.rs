@@ -38,8 +38,8 @@ use tower_service::Service;
 use crate::answer::Forwarded;
 use crate::config::{self, Principal};
 use crate::digest::Digest;
-use crate::forward::To;
 use crate::live::{Entry, Kind};
+use crate::to::To;
 
 pub(crate) use body::Sent;
 pub(crate) use store::{KeyStore, Opened, Opens, Stores, Trusted, tend, trusted};

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use oneclock_core::ingress::Coverage;
 use oneclock_test::caller::{Caller, H1Outcome, H2Outcome};
 use oneclock_test::grpc::framed;
 use oneclock_test::peer::{self, StreamResetAt};
@@ -11,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::common::{address, config, loopback, start, text};
+use crate::common::{AMPLE, address, config, config_with, loopback, start, text};
 
 /// One frame of HTTP/2.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -94,11 +95,39 @@ async fn between_two_messages_grpc_is_told_a_status_in_its_trailers() {
         says(grpc(upstream).await, want);
     }
     let (closes, _serving) = resets("application/grpc", framed("first").to_vec(), None).await;
-    // Read together with the end of its connection, a head may be lost: then nothing stands before the status.
-    match grpc(closes).await {
-        H2Outcome::Complete { headers, trailers, .. } => {
-            assert_eq!(text(trailers.as_ref().unwrap_or(&headers), "grpc-status"), "14");
+    says(grpc(closes).await, "14");
+}
+
+/// Whoever sends it and whoever hears the answer would else be two tasks, of which the second one may be ahead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_head_that_is_read_together_with_the_end_of_its_connection_is_passed_on() {
+    let (upstream, _serving) = resets("text/plain", b"half of ".to_vec(), None).await;
+    let proxy = start(config(upstream, Protocol::Http2)).await;
+    for _ in 0..400 {
+        let caller = Caller::h2(address(&proxy)).connect().await.expect("a connection");
+        is_reset(caller.get("/stock").send().await.expect("sent").answer().await, 8);
+    }
+}
+
+/// A body that fails before its first byte is not one of no bytes: whoever is told of 100 would take the next answer for them.
+#[tokio::test]
+async fn an_answer_of_a_known_length_that_breaks_off_behind_its_head_never_looks_whole() {
+    let listener = TcpListener::bind(loopback()).await.expect("a port");
+    let upstream = listener.local_addr().expect("an address");
+    let _serving = AbortOnDropHandle::new(tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let mut read = Vec::new();
+            while !read.ends_with(b"\r\n\r\n") {
+                assert_ne!(socket.read_buf(&mut read).await.expect("read"), 0, "nobody asks");
+            }
+            socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n").await.expect("written");
         }
+    }));
+    let proxy = start(config(upstream, Protocol::Http1)).await;
+    let caller = Caller::h2(address(&proxy)).connect().await.expect("a connection");
+    is_reset(caller.get("/stock").send().await.expect("sent").answer().await, 0);
+    match Caller::h1(address(&proxy)).get("/stock").answer().await.expect("sent") {
+        H1Outcome::Truncated { status, bytes_read, .. } => assert_eq!((status.as_u16(), bytes_read), (200, 0)),
         other => panic!("{other:?}"),
     }
 }
@@ -118,10 +147,34 @@ fn says(outcome: H2Outcome, want: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn in_the_middle_of_a_message_the_reset_comes_behind_the_head() {
     let half = framed("a long message")[..9].to_vec();
-    for code in [Reason::INTERNAL_ERROR, Reason::NO_ERROR] {
+    // Behind a head nobody can say that the request was not looked at.
+    for code in [Reason::INTERNAL_ERROR, Reason::NO_ERROR, Reason::REFUSED_STREAM] {
         let (upstream, _serving) = resets("application/grpc", half.clone(), Some(code)).await;
         for _ in 0..25 {
             is_reset(grpc(upstream).await, 9);
+        }
+    }
+}
+
+/// It has no call behind its head, and is no more whole for that.
+#[tokio::test]
+async fn a_stream_that_is_reset_breaks_off_whatever_the_code() {
+    for code in [Reason::NO_ERROR, Reason::INTERNAL_ERROR, Reason::REFUSED_STREAM] {
+        let (upstream, _serving) = resets("text/event-stream", b"data: 1\n\n".to_vec(), Some(code)).await;
+        let file = || {
+            config_with(upstream, Protocol::Http2, |route| {
+                route.kind = Coverage::Streaming { idle: AMPLE, total: AMPLE };
+            })
+        };
+        let proxy = start(file()).await;
+        let caller = Caller::h2(address(&proxy)).connect().await.expect("a connection");
+        is_reset(caller.get("/events").send().await.expect("sent").answer().await, 9);
+        let proxy = start(file()).await;
+        match Caller::h1(address(&proxy)).get("/events").answer().await.expect("sent") {
+            H1Outcome::Truncated { status, bytes_read, .. } => {
+                assert_eq!((status.as_u16(), bytes_read), (200, 9), "{code:?}");
+            }
+            other => panic!("{code:?}: {other:?}"),
         }
     }
 }
@@ -152,6 +205,7 @@ fn is_reset(outcome: H2Outcome, bytes: usize) {
         H2Outcome::Reset { reason, status: Some(status), bytes_read } => {
             assert_eq!((status.as_u16(), bytes_read), (200, bytes));
             assert_ne!(reason, Reason::NO_ERROR, "which libraries take for the end");
+            assert_ne!(reason, Reason::REFUSED_STREAM, "which says that nothing was done");
         }
         other => panic!("{other:?}"),
     }

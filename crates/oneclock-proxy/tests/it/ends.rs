@@ -130,6 +130,26 @@ async fn a_slow_upload_spends_the_same_budget() {
     }
 }
 
+/// The rest of what it sends is thrown away, and its next request would be, too (RFC 9112 section 9.6).
+#[tokio::test]
+async fn whoever_is_answered_in_the_middle_of_its_upload_is_told_that_its_connection_ends() {
+    let refusing = peer::refuse().expect("a port");
+    let proxy = start(config(refusing.addr(), Protocol::Http1)).await;
+    for (sent, rest, is_last) in [("item=7", "", false), ("item", "=7", true)] {
+        let mut caller = TcpStream::connect(address(&proxy)).await.expect("a connection");
+        let asks = format!("POST /cart HTTP/1.1\r\nhost: shop\r\ncontent-length: 6\r\n\r\n{sent}");
+        caller.write_all(asks.as_bytes()).await.expect("sent");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(caller.read_u8().await.expect("an answer"));
+        }
+        let head = String::from_utf8(head).expect("text").to_lowercase();
+        assert!(head.starts_with("http/1.1 502"), "{head}");
+        assert_eq!(head.contains("\r\nconnection: close\r\n"), is_last, "{head}");
+        caller.write_all(rest.as_bytes()).await.expect("it lingers");
+    }
+}
+
 #[tokio::test]
 async fn what_is_expired_on_arrival_never_reaches_the_upstream() {
     let upstream = peer::echo_headers(Protocol::Http1).expect("a port");

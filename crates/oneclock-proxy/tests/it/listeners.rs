@@ -85,6 +85,33 @@ impl Load {
     }
 }
 
+/// Whoever asks one thing after another hears it from an answer, and does not find its connection closed (RFC 9112 section 9.6).
+#[tokio::test]
+async fn a_connection_of_a_listener_that_changes_ends_with_its_next_answer() {
+    let upstream = peer::echo_headers(Protocol::Http1).expect("a port");
+    let mut proxy = start(config(upstream.addr(), Protocol::Http1)).await;
+    let mut caller = TcpStream::connect(address(&proxy)).await.expect("a connection");
+    for is_last in [false, true] {
+        if is_last {
+            let mut file = proxy.config();
+            file.listeners[0].max_connections = 100;
+            proxy.reload(file).await.expect("it changes");
+        }
+        caller.write_all(b"GET / HTTP/1.1\r\nhost: shop\r\n\r\n").await.expect("sent");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(caller.read_u8().await.expect("an answer"));
+        }
+        let head = String::from_utf8(head).expect("text").to_lowercase();
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+        assert_eq!(head.contains("\r\nconnection: close\r\n"), is_last, "{head}");
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        let mut body = vec![0; length.expect("a length")];
+        caller.read_exact(&mut body).await.expect("a body");
+    }
+    assert_eq!(timeout(PATIENCE, caller.read(&mut [0])).await.expect("closed").expect("in order"), 0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_that_stays_loses_nothing_while_another_comes_changes_and_goes() {
     let upstream = peer::echo_headers(Protocol::Http1).expect("a port");
