@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{Request, StatusCode};
+use axum::http::{Method, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use oneclock::events::{Event, observe_globally};
@@ -28,7 +28,7 @@ struct Shop {
     payment: Client,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct Cart {
     article: u32,
 }
@@ -53,7 +53,7 @@ async fn main() -> Result<(), BoxError> {
     let clock = Policy::named("order")
         .when_absent(ms(800)) // for callers that say nothing; also the most that outsiders get
         .ceiling(secs(2)) // the most that anybody gets
-        .route("/reports/{id}", |limits| limits.ceiling(secs(30))) // another ceiling for one route
+        .route("/reports/{id}", |limits| limits.when_absent(secs(5)).ceiling(secs(30))) // others for one route
         .build()?;
     let app = Router::new().route("/orders", post(place)).with_state(shop).layer(clock.layer());
 
@@ -114,8 +114,7 @@ async fn visit(url: String) {
 
 async fn place_one(url: &str) -> Result<String, BoxError> {
     let client = Client::builder("order", url).trust(Trust::Inside).build()?;
-    let order = Request::post("/orders").header("content-type", "application/json");
-    let answer = client.request(order.body(r#"{"article":7}"#.to_owned())?).await?;
+    let answer = client.ask(Method::POST, "/orders").json(&Cart { article: 7 }).send().await?;
     let status = answer.status();
     let text = collect(answer.into_body(), 64 * 1024).await?;
     Ok(format!("{status} {}", String::from_utf8_lossy(&text)))

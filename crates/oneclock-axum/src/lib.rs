@@ -2,7 +2,7 @@
 //! extractor; problems as responses.
 //!
 //! ```
-//! use axum::{Router, routing::post};
+//! use axum::{Router, http::Method, routing::post};
 //! use oneclock_axum::{Op, PolicyExt as _, Problem};
 //! use oneclock_core::Policy;
 //! use std::time::Duration;
@@ -16,7 +16,8 @@
 //! let clock = Policy::named("order")
 //!     .when_absent(Duration::from_millis(800))
 //!     .ceiling(Duration::from_secs(2))
-//!     .route("/reports/{id}", |limits| limits.ceiling(Duration::from_secs(30)))
+//!     .route("/reports/{id}", |limits| limits.when_absent(Duration::from_secs(5)).ceiling(Duration::from_secs(30)))
+//!     .route_for(Method::POST, "/orders", |limits| limits.min_useful(Duration::from_millis(200)))
 //!     .build()?;
 //! let app: Router = Router::new().route("/orders", post(place)).layer(clock.layer());
 //! # Ok(()) }
@@ -30,6 +31,7 @@ mod or_problem;
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, MatchedPath, OptionalFromRequestParts};
@@ -47,7 +49,7 @@ pub use oneclock::{Effect, Operation, Outcome, Shutdown, Stage};
 pub use oneclock_core::ingress::{OnMalformed, PolicyError};
 pub use oneclock_core::retry::RetryPolicy;
 pub use oneclock_core::{Policy, Trust};
-pub use oneclock_http::{CallError, Client, collect, collect_json, serve, successful};
+pub use oneclock_http::{CallError, Client, collect, collect_json, outcome_in, serve, successful};
 
 /// The operation of this request.
 ///
@@ -68,6 +70,15 @@ pub struct Op(pub Operation);
 /// [`or_problem`](OrProblem::or_problem)`()?`.
 ///
 /// The ingress layer writes it for the caller that asked: briefly for outsiders, in full inside the trust boundary.
+///
+/// A type of its own, since axum's traits cannot be implemented on one of another crate. It reads as what it is made of does
+/// (`problem.status()`), and its methods that change it are here too:
+///
+/// ```
+/// # use {axum::http::StatusCode, oneclock_axum::Problem, std::time::Duration};
+/// let busy = Problem::with_status(StatusCode::CONFLICT, "being packed").come_again(Duration::from_secs(2));
+/// assert_eq!((busy.status(), busy.grpc_status()), (409, 10));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Problem(pub oneclock_http::Problem);
 
@@ -163,6 +174,30 @@ impl Problem {
         Self(self.0.detail(detail))
     }
 
+    /// The caller is welcome again after this: see [`oneclock_http::Problem::come_again`].
+    #[must_use]
+    pub fn come_again(self, after: Duration) -> Self {
+        Self(self.0.come_again(after))
+    }
+
+    /// The same request would get the same answer again: see [`oneclock_http::Problem::never_again`].
+    #[must_use]
+    pub fn never_again(self) -> Self {
+        Self(self.0.never_again())
+    }
+
+    /// Adds a sentence for trusted callers, in place of what they would read: see [`oneclock_http::Problem::insight`].
+    #[must_use]
+    pub fn insight(self, insight: impl Into<String>) -> Self {
+        Self(self.0.insight(insight))
+    }
+
+    /// What is known of what was to be done: see [`oneclock_http::Problem::with_outcome`].
+    #[must_use]
+    pub fn with_outcome(self, outcome: Outcome) -> Self {
+        Self(self.0.with_outcome(outcome))
+    }
+
     /// From a handler that did nothing, and knows it: see [`oneclock_http::Problem::nothing_happened`]. Under an idempotency
     /// layer the next request with the key then runs.
     ///
@@ -178,6 +213,14 @@ impl Problem {
     #[must_use]
     pub fn nothing_happened(self) -> Self {
         Self(self.0.nothing_happened())
+    }
+}
+
+impl std::ops::Deref for Problem {
+    type Target = oneclock_http::Problem;
+
+    fn deref(&self) -> &oneclock_http::Problem {
+        &self.0
     }
 }
 

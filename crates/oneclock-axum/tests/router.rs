@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{Request, Response, StatusCode};
+use axum::http::{Method, Request, Response, StatusCode};
 use axum::routing::get;
 use http_body_util::BodyExt;
 use oneclock_axum::{Op, PolicyExt as _, Problem};
@@ -38,12 +38,13 @@ fn router(trust: Trust) -> Router {
     let policy = Policy::named("order")
         .when_absent(ms(800))
         .ceiling(ms(2_000))
-        .route("/reports/{id}", |limits| limits.ceiling(ms(30_000)))
+        .route("/reports/{id}", |limits| limits.when_absent(ms(800)).ceiling(ms(30_000)))
+        .route_for(Method::POST, "/left", |limits| limits.when_absent(ms(300)))
         .build()
         .expect("limits that fit together");
     Router::new()
         .route("/forever", get(forever))
-        .route("/left", get(left))
+        .route("/left", get(left).post(left))
         .route("/reports/{id}", get(left))
         .route("/needs-too-much", get(needs_too_much))
         .route("/stalls", get(stalls_after_its_head))
@@ -80,6 +81,16 @@ async fn the_matched_route_decides() {
     assert_eq!(text(inside("/reports/7").await).await, "9000");
 }
 
+#[tokio::test(start_paused = true)]
+async fn so_does_the_method_where_the_policy_tells_methods_apart() {
+    let left_to = |method| async move {
+        let request = Request::builder().method(method).uri("/left").body(Body::empty()).expect("a request");
+        text(router(Trust::Outside).oneshot(request).await.expect("infallible")).await
+    };
+    assert_eq!(left_to(Method::POST).await, "300");
+    assert_eq!(left_to(Method::GET).await, "800");
+}
+
 /// Limits go by what the router matched. A path counts only below a pattern that mounts one service; below any other its callers
 /// would choose their limits themselves.
 #[tokio::test(start_paused = true)]
@@ -96,8 +107,8 @@ async fn a_path_that_looks_like_a_procedure_chooses_no_limits() {
         let policy = Policy::named("order")
             .when_absent(ms(800))
             .ceiling(ms(2_000))
-            .route(service, |limits| limits.ceiling(ms(30_000)))
-            .route(path, |limits| limits.ceiling(ms(30_000)))
+            .route(service, |limits| limits.when_absent(ms(800)).ceiling(ms(30_000)))
+            .route(path, |limits| limits.when_absent(ms(800)).ceiling(ms(30_000)))
             .build()
             .expect("limits that fit together");
         let app = Router::new().route(pattern, get(left)).layer(policy.layer().trust(Trust::Inside));

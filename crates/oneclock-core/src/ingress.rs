@@ -80,10 +80,12 @@ pub struct Limits {
 ///     .when_absent(ms(800))
 ///     .ceiling(secs(2))
 ///     .min_useful(ms(20))
-///     .route("/reports/{id}", |limits| limits.ceiling(secs(30)))
+///     .route("/reports/{id}", |limits| limits.when_absent(secs(20)).ceiling(secs(30)))
+///     .route_for("POST", "/orders", |limits| limits.min_useful(ms(200))) // its GET has what the service has
 ///     .build()?;
 /// assert_eq!(policy.limits(Some("/reports/{id}")).ceiling_value(), secs(30));
 /// assert_eq!(policy.limits(Some("/orders")).ceiling_value(), secs(2));
+/// assert_eq!(policy.limits_for("POST", Some("/orders")).min_useful_value(), ms(200));
 /// # Ok::<(), PolicyError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -93,7 +95,14 @@ pub struct Policy(Arc<Rules>);
 struct Rules {
     name: Name,
     limits: Limits,
-    routes: BTreeMap<String, Limits>,
+    routes: BTreeMap<String, OfRoute>,
+}
+
+/// The limits of one route: of all its methods, and of some.
+#[derive(Debug, Default)]
+struct OfRoute {
+    all: Option<Limits>,
+    methods: Vec<(String, Limits)>,
 }
 
 /// Builds a [`Policy`].
@@ -102,7 +111,7 @@ struct Rules {
 pub struct PolicyBuilder {
     name: Name,
     limits: Limits,
-    routes: Vec<(String, Change)>,
+    routes: Vec<(Option<String>, String, Change)>,
 }
 
 /// Limits that contradict one another.
@@ -133,6 +142,19 @@ pub enum PolicyError {
         /// The value for requests without a deadline.
         when_absent: Duration,
     },
+    /// A route's ceiling was raised, and nothing was said of those who send no deadline.
+    #[error(
+        "the ceiling was raised from {was:?} to {ceiling:?}, but who sends no deadline, and whoever is outside, still gets \
+         when_absent, {when_absent:?}; write `.when_absent(…)` beside it, with the same value if that is what is meant"
+    )]
+    CeilingAlone {
+        /// The ceiling without the change.
+        was: Duration,
+        /// The ceiling with it.
+        ceiling: Duration,
+        /// The value for requests without a deadline.
+        when_absent: Duration,
+    },
     /// One of the above, in the limits of a route.
     #[error("the limits of route {route} contradict one another")]
     InRoute {
@@ -149,6 +171,12 @@ pub enum PolicyError {
     NotARoute {
         /// What was given.
         route: String,
+    },
+    /// Limits for a method that no request has.
+    #[error("{method:?} is no method that a request has; they are written in capitals, such as \"POST\"")]
+    NotAMethod {
+        /// What was given.
+        method: String,
     },
     /// Two sets of limits for one route.
     #[error("route {route} has two sets of limits; keep one")]
@@ -222,6 +250,9 @@ pub struct RefusedAtIngress<'a> {
 /// How far an absolute time may lie in the past before the clocks are suspected (contract P10).
 pub const SKEW_TOLERANCE: Duration = Duration::from_secs(1);
 
+/// The method of remote procedures.
+const PROCEDURES: &str = "POST";
+
 /// A change to the base limits, kept until `build`, so that the order of the calls does not matter.
 #[derive(Clone)]
 struct Change(Arc<dyn Fn(Limits) -> Limits + Send + Sync>);
@@ -248,7 +279,8 @@ impl Limits {
         self
     }
 
-    /// The most that any caller gets.
+    /// The most that any caller gets: one inside the trust boundary that asks for it. Who sends no deadline, and whoever is
+    /// outside, never gets more than [`when_absent`](Self::when_absent).
     #[must_use]
     pub const fn ceiling(mut self, ceiling: Duration) -> Self {
         self.ceiling = ceiling;
@@ -434,19 +466,33 @@ impl Policy {
         &self.0.name
     }
 
-    /// The limits of a matched route, or the service's own.
+    /// The limits of a matched route, or the service's own: for methods that have none of their own there.
     pub fn limits(&self, route: Option<&str>) -> &Limits {
-        route.and_then(|route| self.0.routes.get(route)).unwrap_or(&self.0.limits)
+        route.and_then(|route| self.0.routes.get(route)?.all.as_ref()).unwrap_or(&self.0.limits)
+    }
+
+    /// The limits of requests with this method to a matched route: those of the method, else those of the route, else the
+    /// service's own. `HEAD` is as `GET` where it has none of its own.
+    ///
+    /// ```
+    /// # use oneclock_core::Policy; use std::time::Duration; fn ms(n: u64) -> Duration { Duration::from_millis(n) }
+    /// let policy = Policy::named("order").route_for("GET", "/orders", |limits| limits.when_absent(ms(300))).build()?;
+    /// assert_eq!(policy.limits_for("HEAD", Some("/orders")).when_absent_value(), ms(300));
+    /// assert_eq!(policy.limits_for("POST", Some("/orders")), policy.limits(None));
+    /// # Ok::<(), oneclock_core::ingress::PolicyError>(())
+    /// ```
+    pub fn limits_for(&self, method: &str, route: Option<&str>) -> &Limits {
+        route.and_then(|route| self.0.routes.get(route)?.of(method)).unwrap_or(&self.0.limits)
     }
 
     /// The limits of a remote procedure, whose path names service and method: those of the method (`/shop.Pricing/Price`),
-    /// else those of its service (`/shop.Pricing`), else the policy's own.
+    /// else those of its service (`/shop.Pricing`), else the policy's own. Procedures are called with `POST`.
     ///
     /// ```
-    /// # use oneclock_core::Policy; use std::time::Duration;
+    /// # use oneclock_core::Policy; use std::time::Duration; fn secs(n: u64) -> Duration { Duration::from_secs(n) }
     /// let policy = Policy::named("pricing")
-    ///     .ceiling(Duration::from_secs(2))
-    ///     .route("/shop.Pricing/Reprice", |limits| limits.ceiling(Duration::from_secs(30)))
+    ///     .ceiling(secs(2))
+    ///     .route("/shop.Pricing/Reprice", |limits| limits.when_absent(secs(30)).ceiling(secs(30)))
     ///     .build()?;
     /// assert_eq!(policy.limits_of_method("/shop.Pricing/Reprice").ceiling_value(), Duration::from_secs(30));
     /// assert_eq!(policy.limits_of_method("/shop.Pricing/Price").ceiling_value(), Duration::from_secs(2));
@@ -481,21 +527,40 @@ impl Policy {
         if routes.is_empty() {
             return None;
         }
-        let of_service = || path.rsplit_once('/').and_then(|(service, _)| routes.get_key_value(service));
-        routes.get_key_value(path).or_else(of_service).map(|(name, limits)| (name.as_str(), limits))
+        let entry = |name: &str| {
+            let (name, of_route) = routes.get_key_value(name)?;
+            Some((name.as_str(), of_route.of(PROCEDURES)?))
+        };
+        entry(path).or_else(|| entry(path.rsplit_once('/')?.0))
     }
 
     /// The limits of what a router matched to `pattern`, where the pattern may stand for a whole service: those of the pattern,
     /// else as [`limits_of_method`](Self::limits_of_method).
     pub fn limits_of_mounted(&self, pattern: &str, path: &str) -> &Limits {
-        self.0.routes.get(pattern).unwrap_or_else(|| self.limits_of_method(path))
+        let of_pattern = self.0.routes.get(pattern).and_then(|of_route| of_route.of(PROCEDURES));
+        of_pattern.unwrap_or_else(|| self.limits_of_method(path))
     }
 
-    /// The routes with limits of their own.
+    /// The routes with limits of their own; one whose methods differ is there once for each of these, too.
     pub fn routes(&self) -> impl Iterator<Item = (&str, &Limits)> {
-        self.0.routes.iter().map(|(route, limits)| (route.as_str(), limits))
+        self.0.routes.iter().flat_map(|(route, of_route)| {
+            let all = of_route.all.iter().chain(of_route.methods.iter().map(|(_, limits)| limits));
+            all.map(move |limits| (route.as_str(), limits))
+        })
     }
 }
+
+// === OfRoute ===
+
+impl OfRoute {
+    fn of(&self, method: &str) -> Option<&Limits> {
+        let own = |method| self.methods.iter().find(|(known, _)| known == method).map(|(_, limits)| limits);
+        let as_get = || if method == "HEAD" { own("GET") } else { None };
+        own(method).or_else(as_get).or(self.all.as_ref())
+    }
+}
+
+// === PolicyBuilder ===
 
 impl PolicyBuilder {
     /// See [`Limits::when_absent`].
@@ -529,12 +594,40 @@ impl PolicyBuilder {
     }
 
     /// Other limits for one matched route, spelled as the router spells it. `change` gets the service's own limits.
+    ///
+    /// A ceiling above the service's says nothing of those who send no deadline, nor of outsiders: they get `when_absent`.
+    /// So a route that raises the one has to say the other, too ([`PolicyError::CeilingAlone`]).
     pub fn route(
         mut self,
         route: impl Into<String>,
         change: impl Fn(Limits) -> Limits + Send + Sync + 'static,
     ) -> Self {
-        self.routes.push((route.into(), Change(Arc::new(change))));
+        self.routes.push((None, route.into(), Change(Arc::new(change))));
+        self
+    }
+
+    /// Other limits for one method of a matched route: `"POST"`, or `http::Method::POST`. `change` gets the limits that the
+    /// route has without this, whichever of the two was said first. What is said of `GET` holds for `HEAD`, unless that has
+    /// its own.
+    ///
+    /// ```
+    /// # use oneclock_core::Policy; use std::time::Duration; fn ms(n: u64) -> Duration { Duration::from_millis(n) }
+    /// let policy = Policy::named("order")
+    ///     .route_for("POST", "/orders", |limits| limits.when_absent(ms(1_500)))
+    ///     .route("/orders", |limits| limits.min_useful(ms(50)))
+    ///     .build()?;
+    /// let placing = policy.limits_for("POST", Some("/orders"));
+    /// assert_eq!((placing.when_absent_value(), placing.min_useful_value()), (ms(1_500), ms(50)));
+    /// assert_eq!(policy.limits_for("GET", Some("/orders")).when_absent_value(), ms(2_000));
+    /// # Ok::<(), oneclock_core::ingress::PolicyError>(())
+    /// ```
+    pub fn route_for(
+        mut self,
+        method: impl AsRef<str>,
+        route: impl Into<String>,
+        change: impl Fn(Limits) -> Limits + Send + Sync + 'static,
+    ) -> Self {
+        self.routes.push((Some(method.as_ref().to_owned()), route.into(), Change(Arc::new(change))));
         self
     }
 
@@ -544,18 +637,60 @@ impl PolicyBuilder {
     /// [`PolicyError`], if limits contradict one another, here rather than at the first request.
     pub fn build(self) -> Result<Policy, PolicyError> {
         self.limits.check()?;
-        let mut routes = BTreeMap::new();
-        for (route, change) in self.routes {
+        let mut routes = BTreeMap::<String, OfRoute>::new();
+        // Those of whole routes first: a method's begin with them.
+        let (of_methods, whole): (Vec<_>, Vec<_>) = self.routes.into_iter().partition(|(method, ..)| method.is_some());
+        for (method, route, change) in whole.into_iter().chain(of_methods) {
             if !route.starts_with('/') {
                 return Err(PolicyError::NotARoute { route });
             }
-            let limits = (change.0)(self.limits);
-            limits.check().map_err(|error| PolicyError::InRoute { route: route.clone(), error: Box::new(error) })?;
-            if routes.insert(route.clone(), limits).is_some() {
-                return Err(PolicyError::SameRouteTwice { route });
+            let said = method.as_ref().map_or_else(|| route.clone(), |method| format!("{method} {route}"));
+            let of_route = routes.entry(route).or_default();
+            let base = of_route.all.filter(|_| method.is_some()).unwrap_or(self.limits);
+            let limits = change
+                .checked(base)
+                .map_err(|error| PolicyError::InRoute { route: said.clone(), error: Box::new(error) })?;
+            let is_second = match method {
+                None => of_route.all.replace(limits).is_some(),
+                Some(method) if !is_method(&method) => return Err(PolicyError::NotAMethod { method }),
+                Some(method) => {
+                    let is_second = of_route.methods.iter().any(|(known, _)| *known == method);
+                    of_route.methods.push((method, limits));
+                    is_second
+                }
+            };
+            if is_second {
+                return Err(PolicyError::SameRouteTwice { route: said });
             }
         }
         Ok(Policy(Arc::new(Rules { name: self.name, limits: self.limits, routes })))
+    }
+}
+
+/// A token of HTTP without small letters: methods are told apart by case, and no router knows one with any.
+fn is_method(method: &str) -> bool {
+    let is_of_it = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+    !method.is_empty() && method.bytes().all(is_of_it)
+}
+
+// === Change ===
+
+impl Change {
+    /// What it makes of `base`, if that fits together.
+    fn checked(&self, base: Limits) -> Result<Limits, PolicyError> {
+        let limits = (self.0)(base);
+        limits.check()?;
+        let Limits { when_absent, ceiling, .. } = limits;
+        if ceiling > base.ceiling && !self.says_when_absent(base) {
+            return Err(PolicyError::CeilingAlone { was: base.ceiling, ceiling, when_absent });
+        }
+        Ok(limits)
+    }
+
+    /// Whether it says something of requests without a deadline, also if that is what they get anyway.
+    fn says_when_absent(&self, base: Limits) -> bool {
+        let another = base.when_absent.saturating_add(Duration::from_nanos(1));
+        (self.0)(base.when_absent(another)).when_absent != another
     }
 }
 
@@ -759,6 +894,67 @@ mod tests {
             Policy::named("a").route("/x", |limits| limits).route("/x", |limits| limits),
             "route /x has two sets of limits; keep one",
         );
+        let twice = |limits| limits;
+        refused(
+            Policy::named("a").route_for("PUT", "/x", twice).route("/x", twice).route_for("PUT", "/x", twice),
+            "route PUT /x has two sets of limits; keep one",
+        );
+        refused(
+            Policy::named("a").route_for("post", "/x", |limits| limits),
+            "\"post\" is no method that a request has; they are written in capitals, such as \"POST\"",
+        );
+    }
+
+    /// Contract C2: for outsiders, and for whoever says nothing, a ceiling changes nothing.
+    #[test]
+    fn c2_a_route_that_raises_its_ceiling_says_what_the_silent_get() {
+        let alone = |builder: PolicyBuilder| match builder.build() {
+            Ok(_) => None,
+            Err(PolicyError::InRoute { error, .. }) => Some(error.to_string()),
+            Err(other) => panic!("{other}"),
+        };
+        let policy = || Policy::named("a").when_absent(ms(800)).ceiling(ms(2_000));
+        assert_eq!(
+            alone(policy().route("/x", |limits| limits.ceiling(ms(30_000)))).as_deref(),
+            Some(
+                "the ceiling was raised from 2s to 30s, but who sends no deadline, and whoever is outside, still gets \
+                 when_absent, 800ms; write `.when_absent(…)` beside it, with the same value if that is what is meant"
+            )
+        );
+        assert_eq!(alone(policy().route("/x", |limits| limits.ceiling(ms(30_000)).when_absent(ms(800)))), None);
+        assert_eq!(
+            alone(policy().route("/x", |limits| limits.ceiling(ms(1_000)))),
+            None,
+            "lower, which is always meant"
+        );
+        let export = |limits: Limits| limits.ceiling(ms(30_000)).when_absent(ms(20_000));
+        assert_eq!(alone(policy().route("/x", export).route_for("PUT", "/x", |limits| limits.min_useful(ms(9)))), None);
+        assert!(
+            alone(policy().route("/x", export).route_for("PUT", "/x", |limits| limits.ceiling(ms(40_000)))).is_some()
+        );
+    }
+
+    #[test]
+    fn the_method_of_a_route_may_have_limits_of_its_own() {
+        let policy = Policy::named("a")
+            .route_for("GET", "/x", |limits| limits.when_absent(ms(300)))
+            .route("/x", |limits| limits.when_absent(ms(1_000)))
+            .route_for("POST", "/only", |limits| limits.when_absent(ms(400)))
+            .route_for("POST", "/shop.Pricing/Price", |limits| limits.when_absent(ms(500)))
+            .route("/shop.Pricing", |limits| limits.when_absent(ms(600)))
+            .route_for("GET", "/shop.Pricing/Stock", |limits| limits.when_absent(ms(700)))
+            .build()
+            .expect("limits that fit together");
+        let of = |method: &str, route: &str| policy.limits_for(method, Some(route)).when_absent_value().as_millis();
+        let rows = [("GET", "/x", 300), ("HEAD", "/x", 300), ("POST", "/x", 1_000), ("get", "/x", 1_000)];
+        for (method, route, want) in rows.into_iter().chain([("POST", "/only", 400), ("GET", "/only", 2_000)]) {
+            assert_eq!(of(method, route), want, "{method} {route}");
+        }
+        let of_method = |path: &str| policy.limits_of_method(path).when_absent_value().as_millis();
+        assert_eq!((of_method("/shop.Pricing/Price"), of_method("/shop.Pricing/Stock")), (500, 600));
+        assert_eq!(policy.name_of_method("/shop.Pricing/Price"), Some("/shop.Pricing/Price"));
+        assert_eq!(policy.limits_of_mounted("/only", "/shop.Pricing/Price").when_absent_value(), ms(400));
+        assert_eq!(policy.routes().filter(|(route, _)| *route == "/x").count(), 2);
     }
 
     /// What a caller may write into the field of the convention at `index`: mostly a value that the grammar allows, of

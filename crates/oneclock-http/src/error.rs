@@ -3,13 +3,13 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use oneclock::{Ended, HasOutcome, NotBegun, NotConnected, Stopped};
+use oneclock::{Ended, HasOutcome, HeldBack, NotBegun, NotConnected, Stopped, not_connected_in, stopped_in};
 use oneclock_core::effect::Seen;
 use oneclock_core::name::Hop;
 use oneclock_core::retry::{Stop, Tried};
 use oneclock_core::{Name, Outcome, Reason, Stage};
 
-use crate::body::BoxError;
+use crate::body::{BodyCutOff, BoxError};
 use crate::retry::judge;
 
 /// A call gave no answer.
@@ -68,6 +68,41 @@ pub fn is_refused_stream(error: &(dyn std::error::Error + 'static)) -> bool {
         next = error.source();
     }
     false
+}
+
+/// What is known of the far side of a call, if something in the source chain of `error` says it: of a call of ours, of work
+/// that was stopped or not begun, of an answer that broke off, of something that could not be reached. `None` is no proof of
+/// anything: take it for unknown. Errors of databases and caches say it themselves, by their `outcome()`.
+///
+/// It speaks of one call, and never of what the operation did before it.
+///
+/// ```
+/// # use {oneclock::NotConnected, oneclock_core::Outcome, oneclock_http::outcome_in};
+/// #[derive(Debug, thiserror::Error)]
+/// #[error("no price today")]
+/// struct OfMine(#[source] NotConnected);
+///
+/// let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+/// assert_eq!(outcome_in(&OfMine(NotConnected::because(refused))), Some(Outcome::NotSent));
+/// assert_eq!(outcome_in(&std::io::Error::other("disk full")), None);
+/// ```
+pub fn outcome_in(error: &(dyn StdError + 'static)) -> Option<Outcome> {
+    let mut chain = std::iter::successors(Some(error), |&error| error.source());
+    let of_a_call = chain.find_map(|error| {
+        let failed = || error.downcast_ref().map(|failed: &CallFailed| failed.outcome);
+        let broke_off = || error.is::<BodyCutOff>().then_some(Outcome::Unknown { stage: Stage::Body });
+        error.downcast_ref().map(CallError::outcome).or_else(failed).or_else(broke_off)
+    });
+    let stopped = || stopped_in(error).map(Stopped::outcome);
+    let ended = || find(error).map(Ended::outcome);
+    let not_begun =
+        || (find::<NotBegun>(error).is_some() || find::<HeldBack>(error).is_some()).then_some(Outcome::NotSent);
+    let not_connected = || not_connected_in(error).map(|_| Outcome::NotSent);
+    of_a_call.or_else(stopped).or_else(ended).or_else(not_begun).or_else(not_connected)
+}
+
+fn find<'e, E: StdError + 'static>(error: &'e (dyn StdError + 'static)) -> Option<&'e E> {
+    std::iter::successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref())
 }
 
 /// How a call came to its end whose connection or service failed with `error` in `stage`.
@@ -188,9 +223,36 @@ impl HasOutcome for CallError {
 mod tests {
     use std::time::Duration;
 
-    use oneclock::{Operation, stopped_in};
+    use oneclock::Operation;
 
     use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("could not price the cart")]
+    struct Wrapped(#[source] BoxError);
+
+    #[track_caller]
+    fn says(error: impl Into<BoxError>, want: &str) {
+        let error = Wrapped(error.into());
+        assert_eq!(outcome_in(&error).map_or("nothing", |outcome| outcome.as_str()), want, "{error:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_known_of_the_far_side_is_found_behind_any_wrapper() {
+        let failed = |outcome| CallFailed {
+            operation: "order".into(),
+            call: "pricing".into(),
+            outcome,
+            source: NotConnected::because(std::io::Error::other("no route")).into(),
+        };
+        let op = Operation::begin("order", Duration::from_millis(50));
+        says(CallError::Failed(failed(Outcome::Rejected)), "rejected"); // its own word, and not that of its source
+        says(failed(Outcome::Rejected), "rejected");
+        says(op.grant("pricing").min_useful(Duration::from_secs(1)).remaining().expect_err("too little"), "not_sent");
+        says(NotConnected::because(std::io::Error::other("no route")), "not_sent");
+        says(op.run(std::future::pending::<()>()).await.expect_err("for ever"), "unknown");
+        says(std::io::Error::other("disk full"), "nothing");
+    }
 
     /// `Missing::stopped` and `PartFailed::stopped` find it in the chain: it must stand there by itself.
     #[tokio::test(start_paused = true)]

@@ -34,15 +34,15 @@ pub use carry::{Carry, CarryLayer};
 #[cfg(feature = "tls")]
 pub use client::HandshakeFailed;
 pub use client::{
-    Answer, Client, ClientBuilder, ClientFuture, NotAClient, NotARequest, NotCollected, NotSuccessful, Received,
-    collect, collect_json, successful,
+    Answer, Asking, Client, ClientBuilder, ClientFuture, NotAClient, NotARequest, NotCollected, NotSuccessful,
+    Received, collect, collect_json, successful,
 };
 #[doc(hidden)]
-pub use client::{Dialed, Tasks};
+pub use client::{Arriving, Dialed, Socket, Tasks};
 pub use destination::{Destination, DestinationBuilder};
 pub use egress::{CallCap, Egress, EgressFuture, EgressLayer};
 pub use end_upload::{EndUpload, EndUploadFuture, EndUploadLayer, TiedAnswer, TiedUpload};
-pub use error::{CallError, CallFailed, CallGaveUp, is_refused_stream};
+pub use error::{CallError, CallFailed, CallGaveUp, is_refused_stream, outcome_in};
 pub use exchange::{Exchange, Guarded};
 pub use ingress::{Ingress, IngressFuture, IngressLayer, PassedOn, Route};
 #[doc(hidden)]

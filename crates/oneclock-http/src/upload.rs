@@ -34,6 +34,9 @@ pin_project! {
             if let Some(waited_for) = &this.waited_for {
                 let _ = waited_for.compare_exchange(Waits::YES, Waits::NO, Ordering::Relaxed, Ordering::Relaxed);
             }
+            if let Some(end) = &this.end {
+                end.is_let_go();
+            }
         }
     }
 }
@@ -52,11 +55,13 @@ impl Waits {
     }
 }
 
-/// The uploads of a connection that carries one request at a time: how many have begun, and which of them was read to its end.
+/// The uploads of a connection that carries one request at a time: how many have begun, which of them was read to its end, and
+/// which of them somebody may still read.
 #[derive(Debug, Default)]
 pub(crate) struct Uploads {
     begun: AtomicU64,
     read: AtomicU64, // the latest one
+    held: AtomicU64, // zero: none
 }
 
 /// One of them, which says when it was read to its end: then nothing of it is left on the connection.
@@ -74,6 +79,9 @@ impl<B: Body> Upload<B> {
             return (Self { body, operation: None, waited_for: None, end: None }, None);
         }
         let waited_for = Arc::new(AtomicU8::new(Waits::NO));
+        if let Some(end) = &end {
+            end.is_held();
+        }
         let upload = Self { body, operation: Some(operation.clone()), waited_for: Some(Arc::clone(&waited_for)), end };
         (upload, Some(waited_for))
     }
@@ -105,8 +113,28 @@ impl Uploads {
 }
 
 impl UploadEnd {
+    /// Whether all of it was read.
+    pub(crate) fn is_read(&self) -> bool {
+        self.uploads.read.load(Ordering::Acquire) >= self.number
+    }
+
+    /// Whether somebody may still read it.
+    pub(crate) fn may_be_read(&self) -> bool {
+        self.uploads.held.load(Ordering::Acquire) == self.number
+    }
+
+    fn is_held(&self) {
+        self.uploads.held.store(self.number, Ordering::Release);
+    }
+
+    /// The next one on its connection may be held already.
+    fn is_let_go(&self) {
+        let _ = self.uploads.held.compare_exchange(self.number, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
     fn was_read(self) {
         self.uploads.read.fetch_max(self.number, Ordering::Release);
+        self.is_let_go();
     }
 }
 

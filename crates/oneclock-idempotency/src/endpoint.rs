@@ -2,7 +2,8 @@
 //!
 //! Decides that both are of the matched route and never of what the request claims to speak: else one endpoint has several
 //! scopes, and a key several runs (contract M8). A path that its caller chose is at most part of a scope, as the key itself is;
-//! names are labels, and of a bounded set.
+//! names are labels, and of a bounded set. Who finds the matched route is said when the layer is built, and never by a
+//! feature: those of one crate in a build are those of all, and a key's scope must not change with them.
 
 use http::request::Parts;
 use http::{Extensions, Uri};
@@ -33,16 +34,6 @@ pub(crate) enum Below {
     Procedures,
 }
 
-#[cfg(feature = "axum")]
-pub(crate) fn matched_route<'r>(extensions: &'r Extensions, uri: &'r Uri) -> Option<Route<'r>> {
-    crate::axum::matched_route(extensions).map(|pattern| Route::matched(pattern, uri.path()))
-}
-
-#[cfg(not(feature = "axum"))]
-pub(crate) fn matched_route<'r>(_: &'r Extensions, _: &'r Uri) -> Option<Route<'r>> {
-    None
-}
-
 impl Below {
     fn route(self, uri: &Uri) -> Option<Route<'_>> {
         match self {
@@ -54,7 +45,12 @@ impl Below {
 
 impl Endpoint {
     pub(crate) fn of<St>(config: &Config<St>, below: Below, head: &Parts) -> Self {
-        let matched = (config.route)(&head.extensions, &head.uri).or_else(|| below.route(&head.uri));
+        let found = config.route.and_then(|find| find(&head.extensions, &head.uri));
+        #[cfg(feature = "axum")]
+        if config.route.is_none() && matches!(below, Below::Anything) {
+            crate::axum::tell_if_forgotten(&config.forgotten, &config.name, &head.extensions);
+        }
+        let matched = found.or_else(|| below.route(&head.uri));
         let name = |found: Option<&str>| found.map_or_else(|| config.name.clone(), |found| found.to_owned().into());
         Self { route: name(matched.map(Route::endpoint)), called: name(matched.and_then(Route::pattern)) }
     }

@@ -167,6 +167,21 @@ impl IdempotencyKey {
     }
 }
 
+/// For `Client::ask(..).key(&key)` of `oneclock-http`: its text, so in a handler use [`for_step`](IdempotencyKey::for_step)
+/// first.
+///
+/// ```no_run
+/// # use {http::Method, oneclock_http::{CallError, Client}, oneclock_idempotency::IdempotencyKey};
+/// # async fn f(payment: Client, key: IdempotencyKey) -> Result<(), CallError> {
+/// payment.ask(Method::POST, "/charges").json(&499).key(&key.for_step("charge")).send().await?;
+/// # Ok(()) }
+/// ```
+impl AsRef<Key> for IdempotencyKey {
+    fn as_ref(&self) -> &Key {
+        self.key()
+    }
+}
+
 impl fmt::Display for IdempotencyKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self.key(), f)

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tower_layer::Layer;
 
 use crate::answer;
-use crate::endpoint::{Below, FindRoute, matched_route};
+use crate::endpoint::{Below, FindRoute};
 use crate::key::HAVE_KEYS;
 use crate::monitor::Monitor;
 use crate::runs::Runs;
@@ -30,7 +30,8 @@ use crate::store::Store;
 /// ```text
 /// Compression → ingress (deadline, admission) → auth → Idempotency → routes
 /// ```
-/// With axum: `Router::route_layer`, after the routes it is for. `Router::layer` covers the fallback as well, so that a 404 for
+/// With axum: built with `axum_routes()` (feature `axum`), so that a key is of its route; `Router::route_layer`, after the
+/// routes it is for. `Router::layer` covers the fallback as well, so that a 404 for
 /// a path that nobody serves becomes a record too; that is for a gateway whose work *is* the fallback. What matched no route
 /// is not passed on by itself: around a whole router, or around `nest_service`, nothing has a matched route, and protection
 /// would be off without a word.
@@ -60,7 +61,9 @@ pub(crate) struct Config<St> {
     pub(crate) limits: Limits,
     pub(crate) principal: PrincipalOf,
     pub(crate) known_by: Option<String>,
-    pub(crate) route: FindRoute,
+    pub(crate) route: Option<FindRoute>,
+    #[cfg(feature = "axum")]
+    pub(crate) forgotten: std::sync::Once, // whether it was said that axum's routes are not gone by
     pub(crate) methods: Vec<Method>,
     pub(crate) required: bool,
     pub(crate) takeover: Takeover,
@@ -95,7 +98,7 @@ pub struct IdempotencyBuilder<St> {
     horizons: Horizons,
     principal: Option<PrincipalOf>,
     known_by: Option<String>,
-    route: FindRoute,
+    route: Option<FindRoute>,
     methods: Vec<Method>,
     required: bool,
     takeover: Takeover,
@@ -174,7 +177,7 @@ impl<St: Store> Idempotency<St> {
             horizons: Horizons::default(),
             principal: None,
             known_by: None,
-            route: matched_route,
+            route: None,
             methods: HAVE_KEYS.to_vec(),
             required: false,
             takeover: Takeover::Never,
@@ -333,8 +336,8 @@ impl<St: Store> IdempotencyBuilder<St> {
     /// How to find what a request was matched to, as of
     /// [`IngressLayer::route_by`](oneclock_http::IngressLayer::route_by). Its [`endpoint`](Route::endpoint) is part of the key's
     /// scope, its [`pattern`](Route::pattern) a label; the layer's name stands for either where there is none. What a request
-    /// claims to speak has no part in it. With the feature `axum` this is what axum matched; under `grpc_layer` what is not
-    /// matched is a [`Method`](Route::Method).
+    /// claims to speak has no part in it. Below a router of axum say `axum_routes()` (feature `axum`); under `grpc_layer`
+    /// what is not matched is a [`Method`](Route::Method).
     ///
     /// ```
     /// # use oneclock_http::Route; use oneclock_idempotency::{Idempotency, MemoryStore};
@@ -345,7 +348,7 @@ impl<St: Store> IdempotencyBuilder<St> {
     /// # once.build().unwrap();
     /// ```
     pub fn route_by(mut self, route: for<'r> fn(&'r Extensions, &'r Uri) -> Option<Route<'r>>) -> Self {
-        self.route = route;
+        self.route = Some(route);
         self
     }
 
@@ -410,6 +413,8 @@ impl<St: Store> IdempotencyBuilder<St> {
             principal: self.principal.ok_or(BadIdempotency::NoPrincipal)?,
             known_by: self.known_by,
             route: self.route,
+            #[cfg(feature = "axum")]
+            forgotten: std::sync::Once::new(),
             methods: self.methods,
             required: self.required,
             takeover: self.takeover,

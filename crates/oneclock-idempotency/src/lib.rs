@@ -42,6 +42,7 @@
 //! never be promised is "exactly once"; what is promised is at most once, and that whoever asks learns what is known.
 
 mod answer;
+mod any_store;
 #[cfg(feature = "axum")]
 mod axum;
 mod body;
@@ -67,6 +68,7 @@ mod store;
 mod tonic;
 
 pub use answer::Answer;
+pub use any_store::AnyStore;
 #[cfg(feature = "axum")]
 pub use axum::NoKey;
 pub use body::Body;

@@ -20,6 +20,7 @@ use crate::{Answer, IdempotencyKey};
 
 /// A record that is unknown.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Unresolved {
     /// Whose key, for what.
     pub scope: Scope,

@@ -5,6 +5,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -52,6 +53,8 @@ enum Waited {
     Answer(Response<Body>),
     Told(Told),
     TimeUp,
+    /// And the store had not given it the key by then.
+    TimeUpBeforeTheClaim,
 }
 
 /// The key of a request. `Ok(None)`: it has none and needs none. Else the refusal, and why.
@@ -135,7 +138,14 @@ impl<St: Store> Asked<St> {
             };
             match waited {
                 Waited::Answer(answer) => return answer,
-                Waited::TimeUp if began => return self.out_of_time(),
+                Waited::TimeUp if began => {
+                    return self.out_of_time("what was begun goes on; the same key gets its answer");
+                }
+                Waited::TimeUpBeforeTheClaim => {
+                    let detail = "the store of idempotency keys had not answered by then, so nothing was begun; the same key \
+                                  may be sent again";
+                    return self.out_of_time(detail);
+                }
                 Waited::TimeUp => return self.refused(Refusal::InProgress, lease_left),
                 Waited::Told(Told::Gone) => tokio::task::yield_now().await, // its place is about to be free
                 Waited::Told(Told::Elsewhere { lease_left: left }) => {
@@ -159,6 +169,7 @@ impl<St: Store> Asked<St> {
             return Err(Problem::new(Reason::Shed).with_outcome(Outcome::NotSent));
         };
         let (original, mut answer) = oneshot::channel();
+        let is_claimed = place.is_claimed();
         let claim = Claim {
             fingerprint: self.print,
             owner: Owner(uuid::Uuid::now_v7().as_u128()),
@@ -201,7 +212,10 @@ impl<St: Store> Asked<St> {
                     _ => finished = true,
                 },
                 found = told.wait_for(Option::is_some), if original_gone => return Ok(found_told(found)),
-                () = &mut time_up => return Ok(Waited::TimeUp),
+                () = &mut time_up => {
+                    let runs = is_claimed.load(Ordering::Acquire);
+                    return Ok(if runs { Waited::TimeUp } else { Waited::TimeUpBeforeTheClaim });
+                }
             }
         }
     }
@@ -272,10 +286,11 @@ impl<St: Store> Asked<St> {
         if open { self.link().add_to(answer).map(whole) } else { answer.map(whole) }
     }
 
-    /// The caller's time is over and its work goes on: that is a deadline answer, whose outcome is unknown, and not a refusal.
-    fn out_of_time(&self) -> Response<Body> {
+    /// The caller's time is over and its work goes on, or may still begin if others wait for it: that is a deadline answer, whose
+    /// outcome is unknown, and not a refusal.
+    fn out_of_time(&self, detail: &'static str) -> Response<Body> {
         let problem = Problem::new(Reason::Deadline).with_outcome(Outcome::Unknown { stage: Stage::Work });
-        let problem = problem.detail("what was begun goes on; the same key gets its answer");
+        let problem = problem.detail(detail);
         self.link().add_to(refuse::of_problem(problem, self.protocol)).map(whole)
     }
 

@@ -29,6 +29,7 @@ pub struct Wanted {
 
 /// What is known now of a run that nobody knew about.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Resolution {
     /// It was done. Later requests with the key get this answer.
     Completed(Answer),
@@ -38,6 +39,7 @@ pub enum Resolution {
 
 /// A record that was resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Resolved {
     /// As it stood.
     pub before: Record,

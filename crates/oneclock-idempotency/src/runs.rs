@@ -117,6 +117,11 @@ impl Place {
         self.claimed.store(true, Ordering::Release);
     }
 
+    /// Whether it has, for whoever waits for it.
+    pub(crate) fn is_claimed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.claimed)
+    }
+
     /// Whether nobody waits: the registry holds one receiver itself.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.told.receiver_count() <= 1

@@ -33,15 +33,20 @@ pub enum WithoutOperation {
 
 /// What the calls of one adapter may spend, by their names. For adapters: pools, clients, drivers.
 ///
+/// A cap for a name that no call has bounds nothing, and nobody can tell that it was meant for another. So where a name is
+/// written twice, at the cap and at the call, let it be one constant.
+///
 /// ```
-/// # use oneclock::{Caps, Operation}; use std::time::Duration; fn ms(n: u64) -> Duration { Duration::from_millis(n) }
+/// # use oneclock::{Caps, Name, Operation}; use std::time::Duration; fn ms(n: u64) -> Duration { Duration::from_millis(n) }
+/// const LOOKUP: Name = Name::literal("lookup");
+///
 /// let mut caps = Caps::new();
-/// caps.cap("lookup", ms(50));
-/// assert_eq!(caps.ask(&"lookup".into()).cap_value(), Some(ms(50)));
+/// caps.cap(LOOKUP, ms(50));
+/// assert_eq!(caps.ask(&LOOKUP).cap_value(), Some(ms(50)));
 /// assert_eq!(caps.ask(&"report".into()).cap_value(), None);
 ///
 /// // Outside of any operation a call still has an end.
-/// let operation = caps.operation(&"lookup".into())?;
+/// let operation = caps.operation(&LOOKUP)?;
 /// assert!(operation.remaining() <= ms(50));
 /// # Ok::<(), oneclock::NotBegun>(())
 /// ```

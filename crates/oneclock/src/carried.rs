@@ -3,10 +3,10 @@
 //! Decides that the wait spends the operation's budget (stage `queue`, invariant I4), and that what expired on the way
 //! is not started (contract X7).
 
-use oneclock_core::{Outcome, Stage};
+use oneclock_core::Outcome;
 
 use crate::Operation;
-use crate::operation::Spending;
+use crate::operation::OnTheWay;
 use crate::run::Ended;
 
 /// A value and the operation it belongs to, on their way through a queue.
@@ -27,12 +27,13 @@ use crate::run::Ended;
 pub struct Carried<T> {
     operation: Operation,
     value: T,
-    queued: Spending,
+    on_the_way: OnTheWay,
 }
 
 /// The operation ended while its value was on the way. The value comes back, so that nothing is lost.
 #[derive(Debug, thiserror::Error)]
 #[error("the operation ended before its value was taken from the queue")]
+#[non_exhaustive]
 pub struct TooLate<T> {
     /// Which end it was. Its outcome is that of the whole operation, which may have done other things before.
     #[source]
@@ -44,10 +45,10 @@ pub struct TooLate<T> {
 // === Carried ===
 
 impl<T> Carried<T> {
-    /// Packs `value` for its way through a queue; from here on the wait is counted.
+    /// Packs `value` for its way through a queue; from here on the wait is counted, until it is opened or dropped. Meanwhile
+    /// the operation is in stage `queue`, unless a call of it says where it is.
     pub fn new(operation: &Operation, value: T) -> Self {
-        operation.set_stage(Stage::Queue);
-        Self { operation: operation.clone(), value, queued: operation.spend("queue", Stage::Queue) }
+        Self { operation: operation.clone(), value, on_the_way: operation.carries() }
     }
 
     /// The operation, while the value is still on its way. For queues that order by what is left.
@@ -60,10 +61,9 @@ impl<T> Carried<T> {
     /// # Errors
     /// [`TooLate`], if the operation has ended meanwhile: do not start the work.
     pub fn open(self) -> Result<(Operation, T), TooLate<T>> {
-        let Self { operation, value, queued } = self;
+        let Self { operation, value, on_the_way } = self;
         let ended = operation.checkpoint().err();
-        drop(queued);
-        operation.set_stage(Stage::Work);
+        drop(on_the_way);
         match ended {
             Some(ended) => Err(TooLate { ended, value }),
             None => Ok((operation, value)),

@@ -115,11 +115,20 @@ impl Health {
     /// [`HeldBack`], if it is not. It is final for this call: asked again at once, the answer is the same, and counts against
     /// the destination once more.
     pub fn ask(&self, granted: Duration) -> Result<Watch, HeldBack> {
+        match Operation::current() {
+            Some(operation) => self.ask_in(&operation, granted),
+            None => self.ask_at(granted, clock::now()),
+        }
+    }
+
+    /// The same, for a call of `operation`.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub fn ask_in(&self, operation: &Operation, granted: Duration) -> Result<Watch, HeldBack> {
         self.ask_at(granted, clock::now()).inspect_err(|held_back| {
-            if let Some(operation) = Operation::current() {
-                let (name, call, reason) = (operation.name(), self.name(), held_back.reason());
-                operation.tell(&Event::NotCalled { operation: name, call, reason });
-            }
+            let (name, call, reason) = (operation.name(), self.name(), held_back.reason());
+            operation.tell(&Event::NotCalled { operation: name, call, reason });
         })
     }
 

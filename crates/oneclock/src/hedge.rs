@@ -37,6 +37,27 @@ where
     retries.hedge(&effect, after, work).await
 }
 
+/// The same, for `operation`.
+///
+/// # Errors
+/// As [`Retries::hedge`].
+///
+/// # Cancel safety
+/// As [`Retries::hedge`].
+pub async fn hedge_in<F, T, E>(
+    operation: &Operation,
+    retries: &Retries,
+    after: impl Into<Option<Duration>>,
+    work: impl FnMut(Attempt) -> F,
+) -> Result<T, GaveUp<E>>
+where
+    F: Future<Output = Result<T, E>>,
+    E: HasOutcome,
+{
+    let effect = retries.policy().effect().cloned().unwrap_or(Effect::Once);
+    retries.hedge_in(operation, &effect, after, work).await
+}
+
 /// One of the two.
 struct Racing<F> {
     operation: Operation,

@@ -17,6 +17,12 @@
 //! assert!(done.is_ok());
 //! # }
 //! ```
+//!
+//! # Which operation pays
+//! What makes a call takes the current operation. Beside it there is the same with `_in`, whose first argument is the
+//! operation that pays: [`retry_in`], `Client::get_in`, `Pool::run_in`; for code on a task of its own, and where two
+//! operations meet. What is called as a service of tower's, or through somebody else's client, takes it from the extensions
+//! of the request, where none is current. (`_in` behind what an error is asked for means its source chain: [`reason_in`].)
 
 pub mod admission;
 mod call;
@@ -52,14 +58,14 @@ pub use fan_out::{FanOut, Joined, Missing, Optional, PartFailed, Required};
 pub use finish::Unfinished;
 pub use grant::{Grant, NotBegun, Standing, Stopped, WhyNot};
 pub use health::{Health, HealthBuilder, HeldBack, Watch};
-pub use hedge::hedge;
+pub use hedge::{hedge, hedge_in};
 pub use on_end::OnEnd;
 // The words that errors and policies are told in, so that a service needs this crate alone for them.
 pub use oneclock_core::{Bound, BoundBy, Cause, Effect, Ending, Name, Outcome, Reason, Stage};
 pub use operation::{Driver, Operation, Polling, live_operations};
 #[cfg(all(feature = "process", unix))]
 pub use process::ProcessFailed;
-pub use retry::{AttemptFailed, Driven, GaveUp, HasOutcome, Known, Retries, RetriesBuilder, retry};
+pub use retry::{AttemptFailed, Driven, GaveUp, HasOutcome, Known, Retries, RetriesBuilder, retry, retry_in};
 pub use run::{EndOf, Ended, Run};
 pub use scope::{Awaiting, Scoped};
 pub use shutdown::Shutdown;

@@ -94,6 +94,7 @@ pub(crate) struct Inner {
     budget: Budget,
     life: Life,
     stage: AtomicU8,
+    on_the_way: AtomicU32,              // values of it that are in a queue
     token: OnceLock<CancellationToken>, // made for the first that waits: most operations are over before anybody does
     parent: Option<Operation>,
     context: Context,
@@ -127,7 +128,8 @@ pub fn live_operations() -> usize {
 impl Operation {
     /// Begins an operation outside a request, with a budget of its own.
     ///
-    /// It is over when its last clone is dropped; [`run`](Self::run) enforces its deadline. Dropped while a `run` had been
+    /// It is over when you [`finish`](Self::finish) it, at the latest when its last clone is dropped; [`run`](Self::run)
+    /// enforces its deadline. Dropped while a `run` had been
     /// dropped unfinished, it ends with the cause that a drop has (contract X4); otherwise its work was done.
     pub fn begin(name: impl Into<Name>, budget: Duration) -> Self {
         let now = clock::now();
@@ -289,6 +291,7 @@ impl Operation {
             budget: parts.budget,
             life: Life::new(),
             stage: AtomicU8::new(Stage::Work.code()),
+            on_the_way: AtomicU32::new(0),
             token: OnceLock::new(),
             parent: parts.parent,
             context: parts.context,
@@ -509,6 +512,41 @@ impl Operation {
         self.end(Cause::CalledOff)
     }
 
+    /// Its work is done: nothing of it begins any more, what of it still runs ends as called off (contract N5), and its
+    /// event is sent. Returns whether it is the first to say so; one that had ended early stays what it is.
+    ///
+    /// For work of your own, from [`begin`](Self::begin) and [`detach`](Self::detach). Without this it is done when its last
+    /// clone is dropped; with clones in tasks, hooks and queues nobody knows when that is. A request is done when its layer
+    /// says so, and a part when whoever began it has its result: there this does nothing, and is an error in the log.
+    ///
+    /// ```
+    /// # use oneclock::Operation; use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+    /// let op = Operation::begin("cheapest", Duration::from_secs(5));
+    /// let slow = op.spawn("ask the slow one", std::future::pending::<u32>());
+    /// let cheapest = op.run(async { 7 }).await.unwrap(); // good enough
+    /// assert!(op.finish());
+    /// assert!(slow.await.is_err(), "it is needed no longer");
+    /// assert_eq!((cheapest, op.ending()), (7, None));
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// For a request or a part, in debug builds.
+    pub fn finish(&self) -> bool {
+        let is_own = matches!(self.0.kind, Kind::Begun | Kind::Detached);
+        debug_assert!(is_own, "{} is done when whoever began it says so", self.name());
+        if !is_own {
+            tracing::error!(operation = %self.name(), "it is done when whoever began it says so: `finish` has no effect");
+            return false;
+        }
+        let now = clock::now();
+        self.ending_at(now); // what is past its deadline has ended early, though it is done now
+        let first = self.0.life.finish(now);
+        self.0.close(|| now);
+        first
+    }
+
     /// Ends it for `cause`, and everything below it. Returns whether this was the first end. For drivers; services use
     /// [`call_off`](Self::call_off).
     pub fn end(&self, cause: Cause) -> bool {
@@ -576,6 +614,17 @@ impl Operation {
         Spending { operation: self.clone(), entry }
     }
 
+    /// What a call or a layer said last of where it is, to be said again after a wait.
+    pub(crate) fn stage_said(&self) -> Stage {
+        self.0.stage_said()
+    }
+
+    /// A value of it is in a queue, until the guard is dropped.
+    pub(crate) fn carries(&self) -> OnTheWay {
+        self.0.on_the_way.fetch_add(1, Ordering::Relaxed);
+        OnTheWay { operation: self.clone(), _queued: self.spend("queue", Stage::Queue) }
+    }
+
     /// Cancelled once it is over, ended early or done. For whoever waits for that.
     pub(crate) fn token(&self) -> &CancellationToken {
         self.0.token()
@@ -634,9 +683,10 @@ impl Operation {
         self.0.context.shutdown.as_ref().unwrap_or_else(|| Shutdown::process())
     }
 
-    /// Where it is now.
+    /// Where it is now. While a value of it is [carried](crate::Carried) through a queue that is the queue, unless a call of
+    /// it says where it is.
     pub fn stage(&self) -> Stage {
-        Stage::from_code(self.0.stage.load(Ordering::Relaxed))
+        self.0.stage()
     }
 
     /// Whether anybody listens to its events; those that are costly to make ask first.
@@ -708,6 +758,19 @@ pub struct Spending {
 impl Drop for Spending {
     fn drop(&mut self) {
         self.operation.lock_ledger().close(self.entry, clock::now());
+    }
+}
+
+/// A value of an operation that is in a queue.
+#[derive(Debug)]
+pub(crate) struct OnTheWay {
+    operation: Operation,
+    _queued: Spending,
+}
+
+impl Drop for OnTheWay {
+    fn drop(&mut self) {
+        self.operation.0.on_the_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -98,6 +98,26 @@ where
     retries.run(&effect, work).await
 }
 
+/// The same, for `operation`.
+///
+/// # Errors
+/// As [`retry`].
+///
+/// # Cancel safety
+/// As [`retry`].
+pub async fn retry_in<F, T, E>(
+    operation: &Operation,
+    retries: &Retries,
+    work: impl FnMut(Attempt) -> F,
+) -> Result<T, GaveUp<E>>
+where
+    F: Future<Output = Result<T, E>>,
+    E: HasOutcome,
+{
+    let effect = retries.policy().effect().cloned().unwrap_or(Effect::Once);
+    retries.run_in(operation, &effect, work).await
+}
+
 // === Retries ===
 
 impl Retries {

@@ -54,7 +54,24 @@ impl Shutdown {
         }))
     }
 
-    /// The one of operations that were given no other.
+    /// The one of operations that were given no other: jobs of [`Operation::begin`](crate::Operation::begin), and their
+    /// tasks.
+    ///
+    /// Nothing drains it by itself, a server neither: `serve` of `oneclock-http` has one of its own for its requests, since
+    /// there may be several servers, and a process goes on after a server in a test. Where the process ends with its server,
+    /// share it: `serve(listener, app).with_shutdown(Shutdown::process()).shutdown(signal, grace)`. Without a server:
+    /// `Shutdown::process().drain(grace).await` before `main` returns; what is not drained is dropped with the runtime, in
+    /// the middle of whatever it does, steps that must finish too. Once signalled it stays so.
+    ///
+    /// ```
+    /// # use oneclock::{Operation, Shutdown}; use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+    /// let op = Operation::begin("nightly", Duration::from_secs(60));
+    /// let paid = op.spawn("charge", async { tokio::time::sleep(Duration::from_secs(2)).await; "paid" });
+    /// Shutdown::process().drain(Duration::from_secs(5)).await; // waits for it
+    /// assert_eq!(paid.await.unwrap(), "paid");
+    /// # }
+    /// ```
     pub fn process() -> &'static Self {
         static PROCESS: OnceLock<Shutdown> = OnceLock::new();
         PROCESS.get_or_init(Self::new)
@@ -133,7 +150,7 @@ impl Shutdown {
     }
 
     /// Whether both are the same one.
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 

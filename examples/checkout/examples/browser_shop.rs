@@ -75,7 +75,7 @@ async fn main() -> Result<(), BoxError> {
 
     let store = IdempotencyStore::builder(folder.path().join("purchases.sqlite")).build()?;
     let once = Idempotency::builder("purchase", store).one_principal().execution(LONGEST).monitor_at("/purchases");
-    let app = app(Door::of(&shop, folder.path())?, once.build()?)?;
+    let app = app(Door::of(&shop, folder.path())?, once.axum_routes().build()?)?;
 
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("the shop is at http://{}", listener.local_addr()?);

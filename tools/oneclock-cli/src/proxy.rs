@@ -42,6 +42,9 @@ pub(crate) struct Arguments {
     /// Serve the admin pages here; none for nowhere
     #[arg(long, value_name = "ADDRESS", default_value_t = AdminAt(Some(DEFAULT_ADMIN)), conflicts_with = "config")]
     admin: AdminAt,
+    /// Answer /live and /ready there as well, and nothing else, for who asks over a network: a kubelet
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    probes: Option<SocketAddr>,
     /// Run what this file says
     #[arg(long, value_name = "FILE", conflicts_with = "upstream")]
     config: Option<PathBuf>,
@@ -134,6 +137,7 @@ async fn begin(arguments: &Arguments) -> Result<(Config, Option<ConfigFile>), Bo
         (None, Some(upstream)) => {
             let mut config = Config::simple(arguments.listen, upstream)?;
             config.admin = arguments.admin.0;
+            config.probes = arguments.probes;
             Ok((config, None))
         }
         (None, None) => Err("neither --upstream nor --config is given".into()), // clap asks for one

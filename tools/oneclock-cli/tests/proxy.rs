@@ -236,18 +236,22 @@ fn probes_have_an_address_of_their_own() {
     let text = std::fs::read_to_string(&file).expect("text");
     let text = text.replace("admin: 127.0.0.1:0", "admin: { pages: 127.0.0.1:0, probes: 127.0.0.1:0 }");
     std::fs::write(&file, text).expect("written");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_oneclock"));
-    command.args(["proxy", "--config"]).arg(&file).stdout(Stdio::piped());
-    let mut child = command.spawn().expect("the binary runs");
-    let mut lines = BufReader::new(child.stdout.take().expect("its standard output")).lines();
-    let said = lines.find_map(|line| {
-        let line = line.expect("text");
-        line.strip_prefix("# probes are answered on http://").map(str::to_owned)
-    });
-    let address = said.and_then(|said| said.trim_end_matches('/').parse().ok()).expect("an address");
-    let answers = [ask(address, "GET /live"), ask(address, "GET /config")];
-    let _ = (child.kill(), child.wait());
-    assert!(answers[0].starts_with("HTTP/1.1 200 ") && answers[1].starts_with("HTTP/1.1 404 "), "{answers:?}");
+    let (file, upstream) = (file.to_str().expect("text"), format!("http://{}", upstream("the app")));
+    let port = "127.0.0.1:0";
+    let without_a_file = ["--upstream", &upstream, "--listen", port, "--admin", port, "--probes", port];
+    for arguments in [&["--config", file][..], &without_a_file] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_oneclock"));
+        let mut child = command.arg("proxy").args(arguments).stdout(Stdio::piped()).spawn().expect("the binary runs");
+        let mut lines = BufReader::new(child.stdout.take().expect("its standard output")).lines();
+        let said = lines.find_map(|line| {
+            let line = line.expect("text");
+            line.strip_prefix("# probes are answered on http://").map(str::to_owned)
+        });
+        let address = said.and_then(|said| said.trim_end_matches('/').parse().ok()).expect("an address");
+        let answers = [ask(address, "GET /live"), ask(address, "GET /config")];
+        let _ = (child.kill(), child.wait());
+        assert!(answers[0].starts_with("HTTP/1.1 200 ") && answers[1].starts_with("HTTP/1.1 404 "), "{answers:?}");
+    }
 }
 
 #[test]

@@ -295,7 +295,11 @@ where
     fn size_hint(&self) -> SizeHint {
         match &self.source {
             Source::Here(producer) => producer.size_hint(),
-            Source::Watched { slot, .. } => slot.lock().producer.size_hint(),
+            // Whoever writes its head goes by this: what was taken away is not as short as what is left of it.
+            Source::Watched { slot, .. } => {
+                let watched = slot.lock();
+                if watched.taken { SizeHint::default() } else { watched.producer.size_hint() }
+            }
         }
     }
 }
@@ -331,7 +335,9 @@ impl<B> BoundedBody<B> {
                     driver.operation().end(Cause::CalledOff);
                 }
                 owner.finish();
-                self.last_words.and_then(|words| words.broke_off(&error)).ok_or(error)
+                self.last_words
+                    .and_then(|words| words.broke_off(&error))
+                    .ok_or_else(|| last_words::without_claims(error))
             }
             // Dropped unclosed, a call in stage body has an unknown outcome.
             Some(Owner::Answer { .. }) | None => Err(error),

@@ -121,6 +121,9 @@ where
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
+        if matches!(self.seen, Some(Seen::Failed(_))) {
+            return SizeHint::default(); // nobody knows how long it would have been
+        }
         let mut hint = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
         let seen = match &self.seen {
             Some(Seen::Data(data)) => data.len() as u64,

@@ -39,6 +39,12 @@ pub enum NotARequest {
     /// Its path cannot be parsed.
     #[error("the path of the request cannot be parsed")]
     NotAPath(#[from] InvalidUri),
+    /// A value that was to be its body cannot be JSON.
+    #[error("the body of the request cannot be written as JSON")]
+    NotJson(#[source] serde_json::Error),
+    /// What was to be a header field is none.
+    #[error("a header field of the request cannot be sent")]
+    NotAField(#[source] http::Error),
     /// Tunnels are no calls: nothing would end them.
     #[error("CONNECT opens a tunnel, which is no call and has no deadline")]
     Connect,

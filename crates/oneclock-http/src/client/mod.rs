@@ -25,12 +25,14 @@
 //! roots than the web's and for a certificate of the client. Which protocol is spoken is agreed in the handshake (ALPN):
 //! the first connection finds out, while the other calls wait for what it finds, and a later one may find differently.
 
+mod asking;
 mod builder;
 mod collect;
 mod connect;
 mod dial;
 mod head;
 mod pool;
+mod received;
 mod refused;
 mod service;
 mod tasks;
@@ -54,7 +56,6 @@ use bytes::Bytes;
 use futures_util::future::{Either, select};
 use http::{Extensions, Method, Request, Response, Version};
 use http_body::Body;
-use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use oneclock::events::Target;
 use oneclock::{Call, Ended, NotBegun, Operation, clock};
@@ -72,19 +73,22 @@ use head::Base;
 use pool::{Exchanged, Line, NoStream, Pool, Stream, Turn};
 use upload::{Lease, Progress, Sending};
 
+pub use asking::Asking;
 pub use builder::ClientBuilder;
 pub use collect::{NotCollected, NotSuccessful, collect, collect_json, successful};
 #[doc(hidden)]
 pub use dial::Dialed;
 pub use head::NotARequest;
+#[doc(hidden)]
+pub use received::Arriving;
+pub(crate) use received::EndedEarly;
+pub use received::Received;
 pub use refused::NotAClient;
 pub use service::ClientFuture;
 #[doc(hidden)]
-pub use tasks::Tasks;
+pub use tasks::{Socket, Tasks};
 #[cfg(feature = "tls")]
 pub use tls::HandshakeFailed;
-pub(crate) use upload::EndedEarly;
-pub use upload::Received;
 
 /// What a [`Client`] answers: a body that ends at the call's deadline, however slowly it comes (contract X1).
 pub type Answer = Response<BoundedBody<Received>>;
@@ -180,7 +184,7 @@ impl Client {
         B::Error: Into<BoxError>,
     {
         let operation = Destination::operation_of(request.extensions());
-        self.0.call(operation, |_| Ok(request)).await
+        self.0.call(operation, Ok(request)).await
     }
 
     /// The same, spending from `operation`.
@@ -205,7 +209,7 @@ impl Client {
         B: Body + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        self.0.call(Some(operation.clone()), |_| Ok(request)).await
+        self.0.call(Some(operation.clone()), Ok(request)).await
     }
 
     /// Gets `path`, a path under the base URI.
@@ -216,11 +220,22 @@ impl Client {
     /// # Cancel safety
     /// As [`request`](Self::request).
     pub async fn get(&self, path: &str) -> Result<Answer, CallError> {
-        self.send(Method::GET, path, Bytes::new()).await
+        self.ask(Method::GET, path).send().await
     }
 
-    /// Posts `body` to `path`, a path under the base URI. It says nothing of the body's type; where that matters, use
-    /// [`request`](Self::request).
+    /// The same, spending from `operation`.
+    ///
+    /// # Errors
+    /// As [`request`](Self::request).
+    ///
+    /// # Cancel safety
+    /// As [`request`](Self::request).
+    pub async fn get_in(&self, operation: &Operation, path: &str) -> Result<Answer, CallError> {
+        self.ask(Method::GET, path).send_in(operation).await
+    }
+
+    /// Posts `body` to `path`, a path under the base URI. It says nothing of the body's type; where that matters, and for
+    /// JSON, use [`ask`](Self::ask).
     ///
     /// # Errors
     /// As [`request`](Self::request).
@@ -228,17 +243,23 @@ impl Client {
     /// # Cancel safety
     /// As [`request`](Self::request).
     pub async fn post(&self, path: &str, body: impl Into<Bytes>) -> Result<Answer, CallError> {
-        self.send(Method::POST, path, body.into()).await
+        self.ask(Method::POST, path).body(body).send().await
     }
 
-    async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, CallError> {
-        let request = |base: &Base| {
-            let mut request = Request::new(Full::new(body));
-            *request.method_mut() = method;
-            *request.uri_mut() = base.target(path)?;
-            Ok(request)
-        };
-        self.0.call(None, request).await
+    /// The same, spending from `operation`.
+    ///
+    /// # Errors
+    /// As [`request`](Self::request).
+    ///
+    /// # Cancel safety
+    /// As [`request`](Self::request).
+    pub async fn post_in(
+        &self,
+        operation: &Operation,
+        path: &str,
+        body: impl Into<Bytes>,
+    ) -> Result<Answer, CallError> {
+        self.ask(Method::POST, path).body(body).send_in(operation).await
     }
 }
 
@@ -259,13 +280,13 @@ impl Inner {
     async fn call<B>(
         &self,
         operation: Option<Operation>,
-        request: impl FnOnce(&Base) -> Result<Request<B>, NotARequest>,
+        request: Result<Request<B>, NotARequest>,
     ) -> Result<Answer, CallError>
     where
         B: Body + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        match (self.destination.retries(), request(&self.base)) {
+        match (self.destination.retries(), request) {
             // A layer of ours around this may have begun an attempt already.
             (Some(retries), Ok(request)) if request.extensions().get::<Attempt>().is_none() => {
                 let operation = self.destination.operation(operation)?;

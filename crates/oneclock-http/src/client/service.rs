@@ -60,7 +60,7 @@ where
     fn call(&mut self, request: Request<B>) -> ClientFuture {
         let inner = self.0.clone();
         let operation = Destination::operation_of(request.extensions());
-        ClientFuture(Box::pin(async move { inner.call(operation, |_| Ok(request)).await }))
+        ClientFuture(Box::pin(async move { inner.call(operation, Ok(request)).await }))
     }
 }
 

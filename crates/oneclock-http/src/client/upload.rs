@@ -1,21 +1,19 @@
-//! The body of a request on its way out, and the body of its answer on its way in.
+//! The body of a request on its way out.
 //!
-//! Decides when an upload is over, which is where stage `send` becomes `wait`, that an upload nobody answers any more
-//! stops (once the answer is over or was given up, the rest of the upload is of no use to anybody), and that an answer is whole
-//! only where the far side said so.
+//! Decides when an upload is over, which is where stage `send` becomes `wait`, and that an upload nobody answers any more
+//! stops: once the answer is over or was given up, the rest of the upload is of no use to anybody.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use futures_util::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper::body::Incoming;
 
 use super::pool::Stream;
 use crate::body::BoxError;
@@ -34,23 +32,6 @@ pub(super) struct Progress {
     waiter: AtomicWaker,
     cut: Cut,
 }
-
-/// The body of an answer as it comes from the connection. Dropped before its end, it cuts the exchange off: over HTTP/2
-/// the stream is reset with CANCEL, over HTTP/1.1 the connection is closed.
-#[must_use = "bodies do nothing unless polled"]
-#[derive(Debug)]
-pub struct Received {
-    body: Incoming,
-    lease: Lease, // after the body: that is dropped first
-}
-
-/// The far side reset its stream before the end of its answer, or left, and called that no error. hyper takes it for the end, as
-/// it is behind a whole answer (RFC 9113 section 8.1); nothing says here that this one was whole (contract X3).
-///
-/// No error of h2 stands behind it: hyper would say its code to our own caller, who would take it for the end as well.
-#[derive(Debug, thiserror::Error)]
-#[error("the far side ended its answer in the middle, and called that no error (NO_ERROR)")]
-pub(crate) struct EndedEarly;
 
 /// What an answer holds until its body is dropped.
 pub(super) struct Lease {
@@ -128,35 +109,6 @@ impl Progress {
     fn finish(&self) {
         self.over.store(true, Ordering::Release);
         self.waiter.wake();
-    }
-}
-
-// === Received ===
-
-impl Received {
-    pub(super) fn new(body: Incoming, lease: Lease) -> Self {
-        Self { body, lease }
-    }
-}
-
-impl Body for Received {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if frame.is_none() && self.lease.stream.is_some() && !self.body.is_end_stream() {
-            return Poll::Ready(Some(Err(EndedEarly.into())));
-        }
-        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -52,6 +52,7 @@ pub(super) enum FindRoute {
 /// Which it is depends on the service that answers, never on what the request claims to speak: nobody may choose their own
 /// limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Route<'r> {
     /// A router's pattern: `/orders/{id}`.
     Pattern(&'r str),

@@ -76,7 +76,7 @@ where
             (_, route) => route.and_then(Route::pattern).map(named),
         };
         let limits = match route {
-            Some(Route::Pattern(pattern)) => config.policy.limits(Some(pattern)),
+            Some(Route::Pattern(pattern)) => config.policy.limits_for(request.method().as_str(), Some(pattern)),
             Some(Route::Method(path)) => config.policy.limits_of_method(path),
             Some(Route::Mounted { pattern, path }) => config.policy.limits_of_mounted(pattern, path),
             None => config.policy.limits(None),
@@ -215,9 +215,10 @@ fn trailers_over_http1(headers: &HeaderMap) -> Trailers {
 }
 
 /// The answer to a request whose upload nobody will read. Over HTTP/1 its connection ends with it, unless all of the upload is
-/// there by chance: the caller is told, so that it sends nothing more there.
+/// there by chance: the caller is told, so that it sends nothing more there. An accept loop of ours knows whether it is there.
 fn unread<B: Body>(request: &Request<B>, mut answer: Response<Bytes>) -> Response<Bytes> {
-    if request.version() < Version::HTTP_2 && !request.body().is_end_stream() {
+    let is_told = request.extensions().get::<Arrival>().is_some_and(|arrival| arrival.upload.is_some());
+    if !is_told && request.version() < Version::HTTP_2 && !request.body().is_end_stream() {
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     answer

@@ -129,6 +129,20 @@ async fn drain(shutdown: &Shutdown, mut connections: Connections, grace: Option<
     // Without a grace of our own the shutdown is drained by whoever shares it.
     if let Some(end) = end {
         shutdown.drain(end.remaining(clock::now())).await;
+        tell_of_the_rest(shutdown);
+    }
+}
+
+/// What belongs to no server is not ours to end; but whoever stops the process now loses it, and should know.
+fn tell_of_the_rest(shutdown: &Shutdown) {
+    let process = Shutdown::process();
+    let tasks = process.tasks();
+    if tasks > 0 && !process.is(shutdown) && !process.is_signalled() {
+        tracing::warn!(
+            tasks,
+            "the server is down, and nobody waits for the tasks of operations that belong to no request: share one \
+             shutdown, by `.with_shutdown(Shutdown::process())` on the server, or await `Shutdown::process().drain(grace)`"
+        );
     }
 }
 

@@ -207,7 +207,9 @@ impl<L, S> Serve<L, S> {
     /// Shuts down when `signal` is done, whatever its output: stops accepting and closes idle connections, lets live work
     /// go on for `grace`, then ends it (contract X10).
     ///
-    /// The whole is over at most half a second after the grace, plus the bounds of steps that must finish.
+    /// The whole is over at most half a second after the grace, plus the bounds of steps that must finish. Jobs that belong
+    /// to no request ([`Operation::begin`](oneclock::Operation::begin)) are not among what is ended and waited for, unless
+    /// the server [shares](Self::with_shutdown) the shutdown of the [process](Shutdown::process).
     pub fn shutdown(mut self, signal: impl Future + Send + 'static, grace: Duration) -> Self {
         let signal = Box::pin(async move {
             signal.await;
@@ -220,6 +222,17 @@ impl<L, S> Serve<L, S> {
     /// this server stops. Whoever calls [`Shutdown::drain`] waits for this server's connections too, and its grace counts
     /// here, unless [`shutdown`](Self::shutdown) gives a shorter one, which then ends the work of all who share it.
     /// Default: one of its own.
+    ///
+    /// Where the process ends with its server, share the [process's](Shutdown::process): then jobs outside of requests are
+    /// ended, and waited for, as well.
+    ///
+    /// ```
+    /// # use {oneclock::Shutdown, oneclock_http::serve, std::time::Duration, tokio::net::TcpListener};
+    /// # async fn sigterm() {}
+    /// # async fn f(listener: TcpListener, app: axum::Router) -> std::io::Result<()> {
+    /// serve(listener, app).with_shutdown(Shutdown::process()).shutdown(sigterm(), Duration::from_secs(5)).await
+    /// # }
+    /// ```
     pub fn with_shutdown(mut self, shutdown: &Shutdown) -> Self {
         self.shutdown = shutdown.clone();
         self

@@ -1,6 +1,8 @@
 //! The service as hyper calls it: each request is stamped on arrival, each answer counted until it is handed over.
 //!
-//! Decides that an answer breaks off only behind what was said of it before: its head reaches the caller.
+//! Decides that an answer breaks off only behind what was said of it before: its head reaches the caller. And that a caller over
+//! HTTP/1 who is answered in the middle of its upload is told so (`connection: close`, RFC 9112 section 9.6): the rest of the
+//! upload is read for a while and thrown away, and so would be the next request behind it.
 
 use std::fmt;
 use std::future::Future;
@@ -9,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Request, Response, Version};
+use http::{HeaderValue, Request, Response, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
@@ -19,6 +21,7 @@ use super::flushes::Flushed;
 use super::link::{InFlight, Link};
 use super::streams::Pace;
 use crate::body::BoxError;
+use crate::upload::UploadEnd;
 
 /// What an HTTP/2 stream hands over at once: the unit in which its peer's progress is judged, and h2's own frame size.
 const PIECE: usize = 16 * 1024;
@@ -38,6 +41,8 @@ pin_project! {
         answer: Option<S::Future>,
         in_flight: Option<InFlight>,
         http2: bool,
+        upload: Option<UploadEnd>, // over HTTP/1, until there is an answer
+        early: Option<Box<S::Response>>, // an answer before the end of its upload
     }
 }
 
@@ -73,11 +78,12 @@ where
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let (arrival, in_flight) = self.link.arrived(!request.body().is_end_stream());
+        let http2 = request.version() == Version::HTTP_2;
+        let upload = arrival.upload.clone().filter(|_| !http2);
         request.extensions_mut().insert(arrival);
         self.link.introduce(request.extensions_mut());
-        let http2 = request.version() == Version::HTTP_2;
-        let service = self.service.clone();
-        Served { service, request: Some(request), answer: None, in_flight: Some(in_flight), http2 }
+        let (service, in_flight) = (self.service.clone(), Some(in_flight));
+        Served { service, request: Some(request), answer: None, in_flight, http2, upload, early: None }
     }
 }
 
@@ -97,8 +103,24 @@ where
                 this.answer.set(Some(this.service.call(request)));
             }
         }
-        let Some(answer) = this.answer.as_mut().as_pin_mut() else { return Poll::Pending };
-        let response = ready!(answer.poll(cx))?;
+        let response = if let Some(mut early) = this.early.take() {
+            // Hyper has given the connection up by now, and says so itself; or all of the upload was there; or it goes on.
+            if this.upload.take().is_some_and(|upload| upload.may_be_read()) {
+                early.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            *early
+        } else {
+            let Some(answer) = this.answer.as_mut().as_pin_mut() else { return Poll::Pending };
+            let response = ready!(answer.poll(cx))?;
+            if this.upload.as_ref().is_some_and(|upload| !upload.is_read()) {
+                // Before the head is written hyper looks for what is left of the upload, if nobody reads it any more.
+                this.answer.set(None);
+                *this.early = Some(Box::new(response));
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            response
+        };
         let in_flight = this.in_flight.take();
         if let Some(in_flight) = &in_flight {
             in_flight.answers();

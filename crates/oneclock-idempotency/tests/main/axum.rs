@@ -14,6 +14,7 @@ use crate::support::{Names, names_told};
 async fn m8_a_router_with_keys() {
     let once = Idempotency::builder("shop", MemoryStore::new())
         .one_principal()
+        .axum_routes()
         .required()
         .monitor_at("/operations")
         .build()
@@ -45,7 +46,7 @@ async fn m8_a_router_with_keys() {
 type Once = Idempotency<MemoryStore>;
 
 fn once() -> Once {
-    Idempotency::builder("shop", MemoryStore::new()).one_principal().build().unwrap()
+    Idempotency::builder("shop", MemoryStore::new()).one_principal().axum_routes().build().unwrap()
 }
 
 async fn posts(app: &Router, path: &str, key: Option<&str>) -> crate::support::Got {
@@ -115,7 +116,7 @@ async fn m7_a_refusal_of_an_extractor_is_kept_and_the_fixed_request_needs_a_key_
 /// A layer, and the names under which its events were told.
 fn told_of() -> (Once, Names) {
     let (observer, told) = names_told();
-    let builder = Idempotency::builder("shop", MemoryStore::new()).one_principal().observed_by(observer);
+    let builder = Idempotency::builder("shop", MemoryStore::new()).one_principal().axum_routes().observed_by(observer);
     (builder.build().unwrap(), told)
 }
 
@@ -140,6 +141,20 @@ async fn m8_the_scope_is_of_the_matched_route_whatever_the_request_claims_to_spe
     }
     assert_eq!(routes_of(&once).await, ["/carts/{id}/pay"]);
     assert_eq!(*told.lock().unwrap(), ["/carts/{id}/pay".to_owned()].into());
+}
+
+/// Features are those of the whole build: another crate that has `axum` must not change what a key is for.
+#[tokio::test]
+async fn m8_a_feature_changes_no_scope() {
+    let once = Idempotency::builder("shop", MemoryStore::new()).one_principal().build().unwrap();
+    let app = Router::new().route("/pay", post(|| async { "paid" })).route("/cancel", post(|| async { "cancelled" }));
+    let app = app.route_layer(once.clone());
+    assert_eq!(posts(&app, "/pay", Some("tap-7")).await.body, "paid");
+    assert!(
+        posts(&app, "/cancel", Some("tap-7")).await.is(422, "key_reused"),
+        "one scope, and nothing runs twice in it"
+    );
+    assert_eq!(routes_of(&once).await, ["shop"]);
 }
 
 /// A name is a label: nobody may make new ones by asking for what is not there, with a key or with one that is malformed.

@@ -82,6 +82,22 @@ async fn m4_who_leaves_before_the_claim_is_there_leaves_proof_that_nothing_happe
 }
 
 #[tokio::test(start_paused = true)]
+async fn m10_nobody_is_told_that_work_goes_on_which_had_no_claim() {
+    let moody = Moody::new();
+    let (layer, _) = layer(moody.clone(), |l| l);
+    let shop = Shop::that_takes(ms(400));
+    let goes_on = send_within(&layer, &shop, ms(200), post("tap-6", "{}")).await;
+    moody.slow_ms.store(800, Ordering::SeqCst);
+    let not_begun = send_within(&layer, &shop, ms(200), post("tap-7", "{}")).await;
+    for (late, word) in [(&goes_on, "goes on"), (&not_begun, "nothing was begun")] {
+        assert_eq!((late.status, &late.headers["oneclock-reason"]), (504, &"deadline".parse().unwrap()), "{late:?}");
+        assert!(late.body.contains(word), "{late:?}");
+    }
+    tokio::time::sleep(ms(3_000)).await;
+    assert_eq!(shop.begun(), 1, "nobody waits for the other one any more");
+}
+
+#[tokio::test(start_paused = true)]
 async fn i6_the_work_has_its_own_bound_and_the_handler_knows_it() {
     let (layer, _) = layer(MemoryStore::with_clock(paused_wall), |l| l.execution(ms(3_000)));
     let shop = Shop::new(|n, _| async move {

@@ -7,11 +7,16 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use oneclock_core::idempotency::{Claim, Fence, Fingerprint, Key, Owner, Scope, Takeover};
-use oneclock_idempotency::{MemoryStore, Settle, Store as _};
+use oneclock_idempotency::{AnyStore, MemoryStore, Settle, Store as _};
 
 #[tokio::test]
 async fn the_store_in_memory_keeps_the_rules() {
     rules::all(MemoryStore::with_clock).await;
+}
+
+#[tokio::test]
+async fn so_does_one_of_a_type_that_nobody_knows() {
+    rules::all(|clock| AnyStore::new(MemoryStore::with_clock(clock))).await;
 }
 
 /// A clock that asks the store something would wait for itself if it was asked under the store's lock.

@@ -4,9 +4,11 @@
 //! the share of what was cut off cannot be read from it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
+use oneclock::events::AlreadyObserved;
 use oneclock_core::Policy;
 use oneclock_core::ingress::{Coverage, Limits};
 
@@ -38,7 +40,7 @@ pub const MOST_TIMEOUTS: usize = 50;
 /// # drop((metrics, scrape)); Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "metrics are made by `build` or `build_global`"]
+#[must_use = "metrics are made by `observe_globally`, `build` or `build_global`"]
 pub struct MetricsBuilder {
     timeouts: BTreeSet<Duration>,
     names: usize,
@@ -57,6 +59,9 @@ pub enum MetricsError {
         /// How many there are, without those that have a standard edge.
         timeouts: usize,
     },
+    /// This process has an observer already.
+    #[error("this process has an observer already: observe by `Several`, which holds as many as there are")]
+    AlreadyObserved,
     /// What the exporter did not take.
     #[error("the exporter does not take these buckets: {0}")]
     Exporter(String),
@@ -115,6 +120,29 @@ impl MetricsBuilder {
         let handle = recorder.handle();
         let metrics = Metrics::new(Sink::own(recorder), self.names);
         Ok((metrics.clone(), Scrape::new(metrics, handle)))
+    }
+
+    /// Metrics with a recorder of their own that are told of everything in this process, and what renders them: all that a
+    /// process needs whose only observer they are. Beside others, in [`Several`](crate::Several), use
+    /// [`build`](Self::build).
+    ///
+    /// ```
+    /// # use oneclock::Operation; use oneclock_telemetry::{Metrics, MetricsError}; use std::time::Duration;
+    /// # fn main() -> Result<(), MetricsError> {
+    /// let scrape = Metrics::builder().timeout(Duration::from_secs(300)).observe_globally()?;
+    /// drop(Operation::begin("nightly", Duration::from_secs(300)));
+    /// assert!(scrape.render().contains(r#"oneclock_operations_total{operation="nightly""#));
+    /// assert!(Metrics::builder().observe_globally().is_err(), "there is an observer already");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`MetricsError`].
+    pub fn observe_globally(self) -> Result<Scrape, MetricsError> {
+        let (metrics, scrape) = self.build()?;
+        oneclock::events::observe_globally(Arc::new(metrics))
+            .map_err(|AlreadyObserved { .. }| MetricsError::AlreadyObserved)?;
+        Ok(scrape)
     }
 
     /// Metrics that are written through the recorder of the process, the facade's: install that one first, with

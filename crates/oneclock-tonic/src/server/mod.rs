@@ -107,7 +107,7 @@ impl ServerLayer {
     /// let policy = Policy::named("pricing")
     ///     .when_absent(Duration::from_millis(800))
     ///     .route("/shop.Pricing/Price", |limits| limits) // listed: an estimate of its own
-    ///     .route("/shop.Pricing/Export", |limits| limits.ceiling(Duration::from_secs(30)))
+    ///     .route("/shop.Pricing/Export", |limits| limits.min_useful(Duration::from_millis(200)))
     ///     .route("/grpc.health.v1.Health", |limits| limits.unadmitted()) // probes need no place
     ///     .build()?;
     /// let connections = Admission::to("prices-database", Settings::fixed(8))?; // a pool of eight

@@ -146,7 +146,7 @@ impl fmt::Debug for Turn {
 
 impl<'a> InQueue<'a> {
     pub(super) fn begin(operation: &'a Operation, name: &Name) -> Self {
-        let before = operation.stage();
+        let before = operation.stage_said();
         operation.set_stage(Stage::Queue);
         Self { operation, before, _spending: operation.spend(name.clone(), Stage::Queue) }
     }

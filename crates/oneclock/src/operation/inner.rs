@@ -38,6 +38,18 @@ impl Inner {
         all.find_map(|inner| inner.slot.get()).unwrap_or(&self.context.begun_from)
     }
 
+    /// Where it is: what a call or a layer said last; where that is no more than work, a value on its way through a queue.
+    pub(super) fn stage(&self) -> Stage {
+        match self.stage_said() {
+            Stage::Work if self.on_the_way.load(Ordering::Relaxed) > 0 => Stage::Queue,
+            stage => stage,
+        }
+    }
+
+    pub(super) fn stage_said(&self) -> Stage {
+        Stage::from_code(self.stage.load(Ordering::Relaxed))
+    }
+
     pub(super) fn is_over(&self) -> bool {
         !self.life.is_live()
     }
@@ -93,8 +105,7 @@ impl Inner {
     }
 
     pub(super) fn end_at(&self, cause: Cause, at: Tick) -> bool {
-        let stage = Stage::from_code(self.stage.load(Ordering::Relaxed));
-        self.end(Ending { cause, bound: self.budget.bound.by, stage, at })
+        self.end(Ending { cause, bound: self.budget.bound.by, stage: self.stage(), at })
     }
 
     pub(super) fn end(&self, ending: Ending) -> bool {

@@ -26,6 +26,7 @@ pub trait HasOutcome {
 
 /// Any error, with what is known of the far side.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Known<E> {
     /// The error.
     pub error: E,
@@ -37,6 +38,7 @@ pub struct Known<E> {
 
 /// What one attempt came to, if not to success.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum AttemptFailed<E> {
     /// It was not begun, or it was cut off: by its own limit, by the deadline of the whole, or because the operation ended.
     Stopped(Box<Stopped>),

@@ -43,3 +43,23 @@ async fn x6_what_was_called_off_in_the_queue_is_not_started() {
     assert!(carried.operation().is_ended());
     assert_eq!(carried.open().unwrap_err().ended.ending.cause, Cause::CallerGone);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_lost_on_the_way_is_in_the_queue_no_longer() {
+    let op = Operation::begin("order", ms(100));
+    let (first, second) = (Carried::new(&op, 1), Carried::new(&op, 2));
+    drop(first);
+    assert_eq!(op.stage(), Stage::Queue, "the other one is");
+    drop(second);
+    assert_eq!(op.stage(), Stage::Work);
+}
+
+/// The stage is the operation's: a value that arrives says nothing of where the rest of it is.
+#[tokio::test(start_paused = true)]
+async fn i13_opening_a_value_does_not_overwrite_where_a_call_is() {
+    let op = Operation::begin("order", ms(100));
+    let carried = Carried::new(&op, 7);
+    op.set_stage(Stage::Connect); // as a call does
+    carried.open().unwrap();
+    assert_eq!(op.stage(), Stage::Connect);
+}

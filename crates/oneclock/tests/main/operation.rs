@@ -472,3 +472,45 @@ fn what_is_built_in_too_late_is_no_silence() {
     let _shared = (shared, late.operation().clone());
     assert!(is_said(|| late.on_route("/orders/{id}".into())));
 }
+
+#[tokio::test(start_paused = true)]
+async fn n5_a_job_says_that_it_is_done_while_clones_of_it_live_on() {
+    let recorder = Recorder::new();
+    let op = begun("job", ms(100), &recorder);
+    let (work, mut dropped) = endless();
+    let (clone, task) = (op.clone(), op.spawn("slow", work));
+    settle().await;
+    assert!(op.finish());
+    assert_eq!(recorder.ends_of("job"), [None], "told at once");
+    assert!(task.await.is_err());
+    assert!(was_dropped(&mut dropped), "it is needed no longer");
+    assert!(clone.grant("more").remaining().is_err(), "nothing of it begins any more");
+    assert!(!clone.finish(), "it was said before");
+    drop((op, clone));
+    assert_eq!(recorder.ends_of("job"), [None], "told once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn x4_what_ended_early_is_not_done_because_somebody_says_so() {
+    let recorder = Recorder::new();
+    let (late, left) = (begun("late", ms(100), &recorder), begun("left", ms(900), &recorder));
+    left.call_off();
+    tokio::time::advance(ms(100)).await;
+    assert!(!late.finish() && !left.finish());
+    assert_eq!(recorder.ends_of("late"), [Some(Cause::Deadline)]);
+    assert_eq!(recorder.ends_of("left"), [Some(Cause::CalledOff)]);
+}
+
+/// A handler that has its answer is not the end of its request: the answer is still to be written.
+#[test]
+#[cfg(debug_assertions)]
+fn a_request_and_a_part_are_not_for_their_work_to_finish() {
+    let recorder = Recorder::new();
+    let driver = request("order", ms(60_000), &recorder);
+    let part = driver.operation().grant("part").operation().unwrap();
+    for op in [driver.operation(), &part] {
+        let finished = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| op.finish()));
+        assert!(finished.is_err());
+        assert!(op.grant("more").remaining().is_ok(), "it goes on");
+    }
+}

@@ -166,7 +166,7 @@ fn keys(
 ) -> Result<Idempotency<IdempotencyStore>, ShopClosed> {
     let store = IdempotencyStore::builder(stands.keys()).build().map_err(ShopClosed::not_started)?;
     let once = Idempotency::builder("charge", store).one_principal().execution(story.limits.services).required();
-    once.observed_by(observer).build().map_err(ShopClosed::not_started)
+    once.axum_routes().observed_by(observer).build().map_err(ShopClosed::not_started)
 }
 
 // === Shop ===

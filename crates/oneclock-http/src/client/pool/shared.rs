@@ -18,7 +18,7 @@ use tokio::sync::futures::OwnedNotified;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Exchanged, GOODBYE, Io, Kept, Pool, Turn, lock, said};
-use crate::client::tasks::Tasks;
+use crate::client::tasks::{Socket, Tasks};
 use crate::client::upload::Sending;
 
 type Http2 = std::pin::Pin<Box<http2::Connection<Io, Sending, Tasks>>>;
@@ -134,7 +134,8 @@ impl Pool {
             pool: Arc::downgrade(self),
             _closing: closing.clone().drop_guard(),
         });
-        let driver = Driver { room, closing, tasks, pool: Arc::downgrade(self), id };
+        let socket = tasks.take_socket();
+        let driver = Driver { room, socket, closing, tasks, pool: Arc::downgrade(self), id };
         // It has no other owner than `closing`: it outlives the last holder by at most GOODBYE.
         tokio::spawn(drive_shared(driver, self.settings.idle_timeout));
         self.kept().shared.push(Arc::clone(&shared));
@@ -227,6 +228,7 @@ impl Room {
 /// What the task of an HTTP/2 connection holds.
 struct Driver {
     room: Arc<Room>,
+    socket: Socket,
     closing: CancellationToken,
     tasks: Tasks,
     pool: Weak<Pool>,
@@ -234,12 +236,12 @@ struct Driver {
 }
 
 async fn drive_shared(driver: Driver, idle_timeout: Duration) {
-    let Driver { room, closing, tasks, pool, id } = driver;
+    let Driver { room, mut socket, closing, tasks, pool, id } = driver;
     let mut due = Deadline::after(clock::now(), idle_timeout);
     loop {
         tokio::select! {
             biased;
-            ended = poll_fn(|cx| room.poll(cx)) => {
+            ended = socket.behind(poll_fn(|cx| room.poll(cx))) => {
                 said(ended);
                 break;
             }
@@ -257,15 +259,15 @@ async fn drive_shared(driver: Driver, idle_timeout: Duration) {
         pool.forget(id);
     }
     // The calls that are still on it go on, each to its own deadline; then there is a moment for resets to leave.
-    if !closing.is_cancelled() && !tasks.is_empty() {
+    if !(closing.is_cancelled() || tasks.is_empty() && socket.is_closed()) {
         tokio::select! {
             () = closing.cancelled() => {}
-            () = tasks.ended() => {}
+            () = socket.to_its_end(tasks.ended()) => {}
         }
     }
     let connection = lock(&room.connection).take();
     drop(connection); // not under the lock
-    tasks.end_within(GOODBYE).await;
+    tasks.end_within(GOODBYE, socket).await;
 }
 
 // === Stream ===

@@ -226,7 +226,12 @@ async fn m7_what_was_settled_by_hand_in_words_of_http_is_no_answer_to_grpc() {
 #[tokio::test(start_paused = true)]
 async fn m8_a_method_has_one_scope_and_a_service_one_name() {
     let (observer, told) = names_told();
-    let (once, _) = layer(MemoryStore::with_clock(paused_wall), |l| l.observed_by(observer));
+    let (once, _) = layer(MemoryStore::with_clock(paused_wall), |l| {
+        let l = l.observed_by(observer);
+        #[cfg(feature = "axum")]
+        let l = l.axum_routes();
+        l
+    });
     let bank = Bank::new(|n, _| async move { Ok(receipt(n)) });
     let in_a_router = Routes::new(bank.clone()).into_axum_router().layer(once.clone());
     let around_one = Routes::new(once.grpc_layer().layer(bank.clone()));
