@@ -70,7 +70,7 @@ pub use answer::Answer;
 #[cfg(feature = "axum")]
 pub use axum::NoKey;
 pub use body::Body;
-pub use fingerprint::of as fingerprint;
+pub use fingerprint::{of as fingerprint, of_parts as fingerprint_of};
 pub use key::{IdempotencyKey, KeyLayer, Keyed};
 pub use layer::{BadIdempotency, Idempotency, IdempotencyBuilder};
 pub use memory::MemoryStore;

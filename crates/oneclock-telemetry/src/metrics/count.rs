@@ -97,6 +97,7 @@ impl Observer for Metrics {
             }
             Event::Detached { from, .. } => to.detached.count(sink, [from.as_str()], []),
             Event::Panicked { operation, .. } => to.panicked.count(sink, [operation.as_str()], []),
+            Event::Delivered(_) => {} // until its series are there
             Event::Keyed { route, what } => to.keyed.count(sink, [route.as_str()], [what.as_str()]),
             _ => {}
         }
