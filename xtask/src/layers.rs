@@ -19,6 +19,7 @@ enum Place {
 const PLACES: &[(&str, Place)] = &[
     ("oneclock-core", Place::Level(0)),
     ("oneclock-yaml", Place::Level(0)),
+    ("oneclock-kernel-clock", Place::Level(0)),
     ("oneclock", Place::Level(1)),
     ("oneclock-http", Place::Level(HTTP)),
     ("oneclock-axum", Place::Level(3)),
@@ -44,6 +45,7 @@ const PLACES: &[(&str, Place)] = &[
     ("oneclock-examples", Place::Outside),
     ("oneclock-checkout", Place::Outside),
     ("oneclock-tests", Place::Outside),
+    ("oneclock-durable", Place::Outside),
     ("oneclock-bench", Place::Outside),
     ("oneclock-interop", Place::Outside),
     ("oneclock-peers", Place::Outside),

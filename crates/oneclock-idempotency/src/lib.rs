@@ -41,10 +41,12 @@
 //! with leases: the record and the effect live in different places, so that a crash between them leaves an unknown. What can
 //! never be promised is "exactly once"; what is promised is at most once, and that whoever asks learns what is known.
 
+mod accept;
 mod answer;
 #[cfg(feature = "axum")]
 mod axum;
 mod body;
+mod changes;
 mod endpoint;
 mod fingerprint;
 #[cfg(feature = "history")]
@@ -66,10 +68,12 @@ mod store;
 #[cfg(feature = "tonic")]
 mod tonic;
 
+pub use accept::{Accepting, Caller, Queued};
 pub use answer::Answer;
 #[cfg(feature = "axum")]
 pub use axum::NoKey;
 pub use body::Body;
+pub use changes::{Changes, Watch};
 pub use fingerprint::{of as fingerprint, of_parts as fingerprint_of};
 pub use key::{IdempotencyKey, KeyLayer, Keyed};
 pub use layer::{BadIdempotency, Idempotency, IdempotencyBuilder};

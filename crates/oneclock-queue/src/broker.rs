@@ -9,7 +9,7 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use oneclock_core::expiry::Why;
+use oneclock_core::expiry::{Stamp, Why};
 use oneclock_core::wire::Wall;
 use oneclock_core::{Name, Outcome, Stage, Tick};
 
@@ -119,7 +119,7 @@ pub enum Lane {
 pub enum Settle {
     /// It is done, or of no use: it goes.
     Gone,
-    /// It comes again after a while, with its expiry as it was.
+    /// It comes again after a while in its own lane, with its expiry as it was.
     Again {
         /// After this.
         after: Duration,
@@ -130,6 +130,45 @@ pub enum Settle {
     Late,
     /// It goes where somebody looks at it, with every field that it came with and these reasons.
     Dead(Dead),
+    /// Of a dead letter: it goes back to the main lane under this stamp, with every other field that it came with, without the
+    /// reasons, and as if it had never been delivered.
+    Redrive(Stamp),
+}
+
+/// What people on call ask of a queue. Reads only; nothing is taken.
+pub trait Inspect: Broker {
+    /// How much is in a lane.
+    ///
+    /// # Errors
+    /// [`BrokerError`].
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    fn depth(&self, lane: Lane) -> impl Future<Output = Result<Depth, BrokerError>> + Send;
+
+    /// The first messages of a lane as they stand there, at most `at_most`, the oldest first where the broker can tell. Those of dead
+    /// letters have their reasons among their fields.
+    ///
+    /// # Errors
+    /// [`BrokerError`].
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    fn peek(&self, lane: Lane, at_most: usize) -> impl Future<Output = Result<Vec<Message>, BrokerError>> + Send;
+}
+
+/// How much is in a lane. What a broker does not tell is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Depth {
+    /// How many wait, those that come again later included.
+    pub waiting: Option<u64>,
+    /// How many are being worked on.
+    pub in_flight: Option<u64>,
+    /// How many have ever come in. Asked twice it gives the inflow.
+    pub came: Option<u64>,
+    /// How many have ever gone, whichever way. Asked twice it gives the drain rate.
+    pub went: Option<u64>,
 }
 
 /// Why something is a dead letter. Written into its fields by [`Dead::write`].

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oneclock::clock;
+use oneclock_core::expiry::names;
 use oneclock_core::wire::Wall;
 use oneclock_core::{Name, Tick};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::broker::{Broker, BrokerError, Dead, Delivery, Lane, NotSettled, Settle};
+use crate::broker::{Broker, BrokerError, Dead, Delivery, Depth, Inspect, Lane, NotSettled, Settle};
 use crate::message::{Incoming, Message};
 
 /// A queue in this process. **For tests only**: what is in it is gone with the process.
@@ -204,6 +205,19 @@ impl Broker for MemoryBroker {
     }
 }
 
+impl Inspect for MemoryBroker {
+    async fn depth(&self, lane: Lane) -> Result<Depth, BrokerError> {
+        let mut lanes = self.lanes();
+        let in_flight = lanes.of(lane).iter().filter(|stored| stored.is_leased).count();
+        let waiting = lanes.of(lane).len() - in_flight;
+        Ok(Depth { waiting: Some(waiting as u64), in_flight: Some(in_flight as u64), ..Depth::default() })
+    }
+
+    async fn peek(&self, lane: Lane, at_most: usize) -> Result<Vec<Message>, BrokerError> {
+        Ok(self.lanes().of(lane).iter().take(at_most).map(|stored| stored.message.clone()).collect())
+    }
+}
+
 impl Lanes {
     fn of(&mut self, lane: Lane) -> &mut VecDeque<Stored> {
         match lane {
@@ -259,9 +273,21 @@ impl Delivery for MemoryDelivery {
                 lane.push_back(stored);
             }
             Settle::Late => lanes.late.push_back(stored),
+            Settle::Redrive(stamp) => {
+                let is_new = |name: &str| names::attribute(name) != names::REDRIVES && name != names::OWNER;
+                stored.fields.retain(|(name, _)| is_new(name) && !name.starts_with(names::DEAD));
+                stamp.write(|name, value| {
+                    if matches!(name, names::REDRIVES | names::OWNER) {
+                        stored.fields.push((name.to_owned(), value.to_owned()));
+                    }
+                });
+                let body = stored.message.body.clone();
+                lanes.main.push_back(self.broker.store(Lane::Main, stored.fields, &body));
+            }
             Settle::Dead(dead) => {
                 dead_fields(dead, &mut stored.fields);
-                lanes.dead.push_back(stored);
+                let body = stored.message.body.clone();
+                lanes.dead.push_back(self.broker.store(Lane::Dead, stored.fields, &body));
             }
         }
         drop(lanes);

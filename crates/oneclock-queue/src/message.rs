@@ -132,6 +132,11 @@ impl Message {
         }
     }
 
+    /// The value of one of its other header fields. Names are compared without their case.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
+    }
+
     /// Whether its fields may be published.
     ///
     /// # Errors

@@ -143,8 +143,9 @@ impl<B: Broker> Producer<B> {
     /// # Cancel safety
     /// Dropped, it may have been published.
     pub async fn accept(&self, work: Work) -> Result<Accepted, NotPublished> {
+        let message = self.prepare(work)?; // before an operation is begun for the call: nobody waits for that one
         let operation = self.caps.operation(self.broker.name()).map_err(Stopped::from)?;
-        self.accept_in(&operation, work).await
+        self.published(&operation, message).await
     }
 
     /// The same in this operation.
@@ -155,7 +156,11 @@ impl<B: Broker> Producer<B> {
     /// # Cancel safety
     /// As [`accept`](Self::accept).
     pub async fn accept_in(&self, operation: &Operation, work: Work) -> Result<Accepted, NotPublished> {
-        let mut message = operation.sync_scope(|| self.prepare(work))?;
+        let message = operation.sync_scope(|| self.prepare(work))?;
+        self.published(operation, message).await
+    }
+
+    async fn published(&self, operation: &Operation, mut message: Message) -> Result<Accepted, NotPublished> {
         self.publish_in(operation, &mut message).await?;
         Ok(Accepted { id: message.id.clone(), expires: message.stamp.expires.at() })
     }

@@ -50,7 +50,7 @@ impl Uncertainty {
 
     /// The figure now.
     pub fn get(&self) -> Duration {
-        let kernel = if self.0.asks_kernel { clock::kernel_error() } else { None };
+        let kernel = if self.0.asks_kernel { kernel_error() } else { None };
         let measured = match self.0.measured.load(Ordering::Relaxed) {
             NEVER => None,
             nanos => Some(Duration::from_nanos(nanos)),
@@ -78,6 +78,11 @@ impl Uncertainty {
         }
         now
     }
+}
+
+/// What the kernel says where something keeps its clock synchronised.
+fn kernel_error() -> Option<Duration> {
+    oneclock_kernel_clock::max_error().ok().filter(|error| *error < oneclock_kernel_clock::LOST)
 }
 
 impl Default for Uncertainty {

@@ -33,7 +33,7 @@ pub struct Work {
     policy: Policy,
     owner: Option<Arc<str>>,
     key: Option<Key>,
-    id: Option<Arc<str>>,
+    pub(crate) id: Option<Arc<str>>,
     principal: Option<Arc<str>>,
     content_type: Option<Arc<str>>,
     fields: Vec<(Arc<str>, Arc<str>)>,
@@ -121,6 +121,14 @@ impl Work {
     /// For whom it is: an account or a tenant, never a credential, since it is stored and listed. It is part of its key's scope.
     pub fn principal(mut self, principal: impl Into<Arc<str>>) -> Self {
         self.principal = Some(principal.into());
+        self
+    }
+
+    /// For this caller, whoever was said before, and under this key unless one was said.
+    #[cfg(feature = "http")]
+    pub(crate) fn for_caller(mut self, principal: Arc<str>, key: impl FnOnce(&Name) -> Option<Key>) -> Self {
+        self.key = self.key.or_else(|| key(&self.kind));
+        self.principal = Some(principal);
         self
     }
 

@@ -44,12 +44,6 @@ pub fn wall() -> Wall {
     std::time::SystemTime::now().into()
 }
 
-/// By how much the wall clock may be wrong, as the kernel says where something keeps it synchronised. `None` where nothing does,
-/// or where that cannot be asked.
-pub fn kernel_error() -> Option<Duration> {
-    None
-}
-
 #[allow(clippy::disallowed_methods)]
 fn anchor() -> Instant {
     *ANCHOR.get_or_init(|| {

@@ -19,6 +19,8 @@ pub const PRINCIPAL: &str = "deadline-principal";
 pub const UNCERTAINTY: &str = "deadline-epsilon";
 /// How many times somebody has put it back.
 pub const REDRIVES: &str = "deadline-redrives";
+/// What fields of dead letters begin with: a redrive leaves them out.
+pub const DEAD: &str = "deadline-dead-";
 /// Of a dead letter: why.
 pub const DEAD_REASON: &str = "deadline-dead-reason";
 /// Of a dead letter: when, RFC 3339.

@@ -9,11 +9,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oneclock::events::{Event, Keyed, send};
+use http::StatusCode;
+use oneclock::events::{Delivery as Told, Event, Keyed, send};
 use oneclock_core::expiry::{Handled, Stop, Why};
-use oneclock_core::idempotency::{Claim, Claimed, Doubt, Fence, Key, Owner, Scope, Takeover};
+use oneclock_core::idempotency::{Claim, Claimed, Doubt, Fence, Fingerprint, Key, Owner, Scope, State, Takeover};
 use oneclock_core::{Effect, Name, Outcome};
-use oneclock_idempotency::{Answer, Found, Settle, Settled, Store as IdempotencyStore, StoreError, fingerprint_of};
+use oneclock_idempotency::{
+    self as idempotency, Answer, Found, Kept, Settle, Settled, Store as IdempotencyStore, StoreError,
+};
 
 use super::builder::ConsumerBuilder;
 use super::tenure::Tenure;
@@ -33,6 +36,7 @@ type Asking<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send +
 trait Any: Send + Sync {
     fn claim<'a>(&'a self, scope: &'a Scope, claim: &'a Claim) -> Asking<'a, Found>;
     fn settle<'a>(&'a self, scope: &'a Scope, fence: Fence, settle: Settle) -> Asking<'a, Settled>;
+    fn read<'a>(&'a self, scope: &'a Scope) -> Asking<'a, Option<Kept>>;
 }
 
 /// How long the store may take to answer, and how long it is told what became of a run.
@@ -41,7 +45,7 @@ const RECORD_WITHIN: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// How much longer than its handler a run may be silent, so that what became of it can still be written.
-const SLACK: Duration = Duration::from_secs(30);
+const SLACK: Duration = Duration::from_secs(15);
 
 /// How soon a delivery comes again whose key could not be asked for, or is somebody else's.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -71,6 +75,12 @@ pub fn scope_of(queue: &Name, message: &Message) -> Option<Scope> {
     Some(Scope { principal, method: DELIVERED, route: queue.clone(), key })
 }
 
+/// What work of this key asks for.
+pub(crate) fn fingerprint_of(message: &Message) -> Fingerprint {
+    let content_type = message.content_type.as_deref().unwrap_or_default();
+    idempotency::fingerprint_of(&[message.kind.as_str().as_bytes(), content_type.as_bytes(), &message.body])
+}
+
 impl Store {
     /// Has `run` done unless the record says that it was.
     pub(super) async fn once<B, R, F>(
@@ -88,9 +98,8 @@ impl Store {
         let queue = shared.broker.name();
         let tell = |what| send(shared.observer.as_ref(), &Event::Keyed { route: queue, what });
         let Some(scope) = scope_of(queue, message) else { return (Worked::Ends(Why::KeyUnreadable), None) };
-        let content_type = message.content_type.as_deref().unwrap_or_default();
         let claim = Claim {
-            fingerprint: fingerprint_of(&[message.kind.as_str().as_bytes(), content_type.as_bytes(), &message.body]),
+            fingerprint: fingerprint_of(message),
             owner: Owner(uuid::Uuid::new_v4().as_u128()),
             made: None,
             lease: shared.limit + SLACK,
@@ -148,6 +157,32 @@ impl Store {
         }
     }
 
+    /// Says of work under a key that it ended without being done, so that who asks is told why: before its broker is told, as of a
+    /// run. What is under way, done or unknown says so itself, and what the store cannot be told within this stays as it stands.
+    pub(super) async fn ended(&self, queue: &Name, message: &Message, told: Told, within: Duration) {
+        let settle = match told {
+            Told::Discarded(why) => Settle::Complete(Answer::saying(StatusCode::GONE, why.as_str(), why.sentence())),
+            Told::DeadLettered(Why::OutcomeUnknown) => Settle::Doubt(Doubt::Failed),
+            Told::DeadLettered(why) => {
+                Settle::SetAside(Answer::saying(StatusCode::UNPROCESSABLE_ENTITY, why.as_str(), why.sentence()))
+            }
+            _ => return,
+        };
+        let Some(scope) = message.stamp.key.as_ref().and_then(|_| scope_of(queue, message)) else { return };
+        let saying = async {
+            let Some(Kept { record, .. }) = self.store.read(&scope).await? else { return Ok(()) };
+            let is_idle = matches!(record.state, State::Queued | State::FailedRetryable);
+            if is_idle && record.fingerprint == fingerprint_of(message) {
+                self.store.settle(&scope, record.fence, settle).await?;
+            }
+            Ok::<_, StoreError>(())
+        };
+        let said = tokio::time::timeout(within, saying).await;
+        let Err(error) = said.unwrap_or(Err(StoreError::TooSlow { within })) else { return };
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(%scope, error, "the store could not be told that work ended: its record stands as before");
+    }
+
     /// Says so until the store knows, by a bound of its own (contract M2).
     async fn record(&self, scope: &Scope, fence: Fence, settle: Settle) -> Option<Settled> {
         let saying = async {
@@ -174,7 +209,7 @@ fn said_of(handled: Handled) -> Settle {
         _ => return Settle::Doubt(Doubt::CutOff),
     };
     match outcome {
-        Outcome::Applied => Settle::Complete(Answer::new(http::StatusCode::OK, bytes::Bytes::new())),
+        Outcome::Applied => Settle::Complete(Answer::new(StatusCode::OK, bytes::Bytes::new())),
         Outcome::NotSent | Outcome::Rejected | Outcome::Failed => Settle::Release,
         Outcome::Unknown { .. } if matches!(handled, Handled::CutOff(_)) => Settle::Doubt(Doubt::CutOff),
         _ => Settle::Doubt(Doubt::Failed),
@@ -188,5 +223,9 @@ impl<St: IdempotencyStore> Any for St {
 
     fn settle<'a>(&'a self, scope: &'a Scope, fence: Fence, settle: Settle) -> Asking<'a, Settled> {
         Box::pin(IdempotencyStore::settle(self, scope, fence, settle))
+    }
+
+    fn read<'a>(&'a self, scope: &'a Scope) -> Asking<'a, Option<Kept>> {
+        Box::pin(IdempotencyStore::read(self, scope))
     }
 }

@@ -28,6 +28,8 @@ use crate::broker::{Broker, Lane};
 
 pub use builder::{BadConsumer, ConsumerBuilder};
 pub use job::{Job, JobError};
+#[cfg(feature = "http")]
+pub(crate) use keys::fingerprint_of;
 #[cfg(feature = "idempotency")]
 pub use keys::scope_of;
 

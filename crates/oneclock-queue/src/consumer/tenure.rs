@@ -37,12 +37,14 @@ impl Tenure {
 
     /// Whether a step that cannot be taken back may begin. From the first one on it is not known any more that nothing happened.
     pub(super) fn before_effect(&self, now: Tick) -> Result<(), Stop> {
-        if !self.holds(now) {
-            return Err(Stop::LeaseLost);
-        }
-        self.gate.may_begin(now)?;
+        self.still_begins(now)?;
         self.begun.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Whether one could begin.
+    pub(super) fn still_begins(&self, now: Tick) -> Result<(), Stop> {
+        if self.holds(now) { self.gate.may_begin(now) } else { Err(Stop::LeaseLost) }
     }
 
     /// Whether a step that cannot be taken back has begun.

@@ -39,14 +39,16 @@ pub(super) async fn walk<B: Broker>(shared: &Shared<B>, delivery: B::Delivery, l
     );
     let terms = match judge(stamp, now, ours, shared.min_useful).if_allowed(may) {
         Judged::Run(terms) if terms.late && lane == Lane::Main => {
-            return settled(&delivery, None, Settle::Late, Told::MovedLate, telling).await;
+            return settled(shared, &delivery, None, Settle::Late, Told::MovedLate, telling).await;
         }
         Judged::Run(terms) => terms,
-        Judged::Hold { until } => return settled(&delivery, None, hold(until), Told::Held, telling).await,
-        Judged::Discard(why) => return settled(&delivery, None, Settle::Gone, Told::Discarded(why), telling).await,
+        Judged::Hold { until } => return settled(shared, &delivery, None, hold(until), Told::Held, telling).await,
+        Judged::Discard(why) => {
+            return settled(shared, &delivery, None, Settle::Gone, Told::Discarded(why), telling).await;
+        }
         Judged::DeadLetter(why) => {
             let settle = dead(&delivery, why, None);
-            return settled(&delivery, None, settle, Told::DeadLettered(why), telling).await;
+            return settled(shared, &delivery, None, settle, Told::DeadLettered(why), telling).await;
         }
     };
 
@@ -57,11 +59,11 @@ pub(super) async fn walk<B: Broker>(shared: &Shared<B>, delivery: B::Delivery, l
         Worked::HadBeenDone => (Handled::Done, true),
         Worked::Elsewhere { again_in } => {
             let again = Settle::Again { after: again_in, counted: false };
-            return settled(&delivery, Some(&tenure), again, Told::GivenBack, telling).await;
+            return settled(shared, &delivery, Some(&tenure), again, Told::GivenBack, telling).await;
         }
         Worked::Ends(why) => {
             let dead = dead(&delivery, why, detail);
-            return settled(&delivery, Some(&tenure), dead, Told::DeadLettered(why), telling).await;
+            return settled(shared, &delivery, Some(&tenure), dead, Told::DeadLettered(why), telling).await;
         }
     };
     // A shutdown that cut it off says nothing against it: it is welcome elsewhere, at once.
@@ -88,7 +90,7 @@ pub(super) async fn walk<B: Broker>(shared: &Shared<B>, delivery: B::Delivery, l
         End::DeadLetter(why) => (dead(&delivery, why, detail), Told::DeadLettered(why)),
         End::Leave => return telling.ended(Told::LeaseLost),
     };
-    settled(&delivery, Some(&tenure), settle, told, telling).await;
+    settled(shared, &delivery, Some(&tenure), settle, told, telling).await;
 }
 
 /// What came of the work of a delivery.
@@ -166,7 +168,13 @@ async fn run<B: Broker>(
     match handled {
         Ok(Ok(Ok(()))) => (Handled::Done, None),
         Ok(Ok(Err(error))) => (error.handled(known), Some(Dead::detail_of(&error))),
-        Ok(Err(ended)) => (Handled::CutOff(known), Some(Dead::detail_of(&ended))),
+        Ok(Err(ended)) => {
+            // At the end of its work's life it ends as the contract of that says, and is not tried again first.
+            let handled = tenure
+                .still_begins(clock::now())
+                .map_or_else(|stop| Handled::Stopped(stop, known), |()| Handled::CutOff(known));
+            (handled, Some(Dead::detail_of(&ended)))
+        }
         Err(_panic) => (Handled::CutOff(known), Some("its handler panicked".to_owned())),
     }
 }
@@ -206,8 +214,9 @@ fn dead<D: Delivery>(delivery: &D, why: Why, detail: Option<String>) -> Settle {
 }
 
 /// Tells the broker, as long as the delivery is ours, and then whoever counts.
-async fn settled<D: Delivery>(
-    delivery: &D,
+async fn settled<B: Broker>(
+    shared: &Shared<B>,
+    delivery: &B::Delivery,
     tenure: Option<&Arc<Tenure>>,
     settle: Settle,
     told: Told,
@@ -215,7 +224,12 @@ async fn settled<D: Delivery>(
 ) {
     let until = tenure.and_then(|tenure| tenure.until());
     let until = until.or_else(|| delivery.lease().map(|lease| delivery.asked() + lease));
-    let within = until.map_or(SETTLE_WITHIN, |until| until.since(clock::now()).min(SETTLE_WITHIN));
+    let left = || until.map_or(SETTLE_WITHIN, |until| until.since(clock::now()).min(SETTLE_WITHIN));
+    #[cfg(feature = "idempotency")]
+    if let Keys::Store(store) = &shared.keys {
+        store.ended(shared.broker.name(), delivery.message(), told, left() / 2).await;
+    }
+    let within = left();
     let saying = async {
         loop {
             match delivery.settle(&settle).await {
@@ -230,7 +244,8 @@ async fn settled<D: Delivery>(
     };
     let told = tokio::time::timeout(within, saying).await.unwrap_or(Told::NotSettled);
     if told == Told::NotSettled {
-        tracing::warn!(message = %delivery.message(), ?within, "the broker could not be told what became of a delivery: it comes again");
+        let queue = shared.broker.name();
+        tracing::warn!(%queue, message = %delivery.message(), ?within, "the broker could not be told what became of a delivery: it comes again");
     }
     telling.ended(told);
 }
