@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-pub use oneclock_core::idempotency::{Handle, Key, NotAKey};
+pub use oneclock_core::idempotency::{Handle, Key, NotAKey, prefers_to_wait};
 use oneclock_core::retry::Pushback;
 pub use oneclock_core::wire::{Codec, Read, Wall};
 use oneclock_core::wire::{Convention, Reader};
@@ -96,9 +96,10 @@ pub fn server_timing(value: &[u8]) {
     account_properties::field(value);
 }
 
-/// One value of an `idempotency-key` field, and the same text as a monitor's path segment.
+/// One value of an `idempotency-key` field, and the same text as a monitor's path segment and as a preference.
 pub fn idempotency_key(value: &[u8]) {
     key_properties::key(value);
+    key_properties::prefer(value);
     if let Ok(text) = std::str::from_utf8(value) {
         key_properties::handle(text);
     }

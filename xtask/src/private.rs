@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use std::{env, process};
 
-use crate::servers::{POSTGRES, Server};
+use crate::servers::{NATS, POSTGRES, RABBITMQ, Server};
 
 /// How long one may take from its start to its first answer.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
@@ -69,11 +69,17 @@ impl Private {
         let directory = Directory::make(server.name, runs_as).map_err(|error| failed(&error))?;
         let path = directory.path().to_owned();
         let address = free_address().map_err(|error| failed(&format!("no free port: {error}")))?;
-        let command = if is_postgres {
-            initialise(program, &path, runs_as).map_err(|error| failed(&error))?;
-            postgres(program, &path, address)
-        } else {
-            redis(program, &path, address)
+        let command = match server.name {
+            _ if is_postgres => {
+                initialise(program, &path, runs_as).map_err(|error| failed(&error))?;
+                postgres(program, &path, address)
+            }
+            name if name == NATS.name => nats(program, &path, address),
+            name if name == RABBITMQ.name => {
+                let of_its_own = free_address().map_err(|error| failed(&format!("no free port: {error}")))?;
+                rabbitmq(program, &path, address, of_its_own.port())
+            }
+            _ => redis(program, &path, address),
         };
         let signal = if is_postgres { "QUIT" } else { "TERM" }; // at once: there is nothing to save
         let mut private = Self::run(command, runs_as, signal, directory, address).map_err(|error| failed(&error))?;
@@ -164,7 +170,7 @@ fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 
-// === The two servers ===
+// === Each server ===
 
 fn initialise(postgres: &Path, directory: &Path, runs_as: RunsAs) -> Result<(), String> {
     // Beside the server itself: `PATH` may only have a link to it.
@@ -198,6 +204,24 @@ fn redis(program: &Path, directory: &Path, address: SocketAddr) -> Command {
     let mut command = Command::new(program);
     command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", "", "--appendonly", "no"]);
     command.arg("--dir").arg(directory);
+    command
+}
+
+fn nats(program: &Path, directory: &Path, address: SocketAddr) -> Command {
+    let mut command = Command::new(program);
+    command.args(["-a", "127.0.0.1", "-p", &address.port().to_string(), "-js", "-sd"]).arg(directory.join("jetstream"));
+    command
+}
+
+/// Everything of its own: its node would meet one of the same name, and its folders belong to somebody else.
+fn rabbitmq(program: &Path, directory: &Path, address: SocketAddr, between_nodes: u16) -> Command {
+    let mut command = Command::new(program);
+    command.env("HOME", directory).env("RABBITMQ_NODENAME", format!("oneclock{}@localhost", address.port()));
+    command.env("RABBITMQ_MNESIA_BASE", directory.join("mnesia")).env("RABBITMQ_LOG_BASE", directory.join("logs"));
+    command.env("RABBITMQ_ENABLED_PLUGINS_FILE", directory.join("plugins"));
+    command.env("RABBITMQ_CONFIG_FILE", directory.join("none"));
+    command.env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1").env("RABBITMQ_NODE_PORT", address.port().to_string());
+    command.env("RABBITMQ_DIST_PORT", between_nodes.to_string());
     command
 }
 

@@ -1,5 +1,5 @@
-//! The servers that tests need: PostgreSQL, Redis, and the programs PgBouncer, Prometheus and promtool, which tests start
-//! themselves.
+//! The servers that tests need: PostgreSQL, Redis, NATS, RabbitMQ, and the programs PgBouncer, Prometheus, promtool and faketime, which
+//! tests start themselves.
 //!
 //! Decides where each comes from: the address in the environment, else one that runs where it is expected, else a private
 //! one from the installed binaries, else Debian's package and then a private one. It says which. A private server listens
@@ -51,7 +51,28 @@ pub(crate) const REDIS: Server = Server {
     ask: ask_redis,
 };
 
-const SERVERS: [&Server; 2] = [&POSTGRES, &REDIS];
+/// With JetStream.
+pub(crate) const NATS: Server = Server {
+    name: "NATS",
+    variable: "ONECLOCK_NATS_URL",
+    port: 4222,
+    package: "nats-server",
+    program: "nats-server",
+    url: |address| format!("nats://{address}"),
+    ask: ask_nats,
+};
+
+pub(crate) const RABBITMQ: Server = Server {
+    name: "RabbitMQ",
+    variable: "ONECLOCK_RABBITMQ_URL",
+    port: 5672,
+    package: "rabbitmq-server",
+    program: "rabbitmq-server",
+    url: |address| format!("amqp://guest:guest@{address}/%2f"),
+    ask: ask_rabbitmq,
+};
+
+const SERVERS: [&Server; 4] = [&POSTGRES, &REDIS, &NATS, &RABBITMQ];
 
 /// A program that tests start themselves.
 struct Program {
@@ -63,10 +84,11 @@ struct Program {
 }
 
 /// Both of Prometheus' are in one package.
-const PROGRAMS: [Program; 3] = [
+const PROGRAMS: [Program; 4] = [
     Program { name: "PgBouncer", variable: "ONECLOCK_PGBOUNCER", package: "pgbouncer", program: "pgbouncer" },
     Program { name: "Prometheus", variable: "ONECLOCK_PROMETHEUS", package: "prometheus", program: "prometheus" },
     Program { name: "promtool", variable: "ONECLOCK_PROMTOOL", package: "prometheus", program: "promtool" },
+    Program { name: "faketime", variable: "ONECLOCK_FAKETIME", package: "faketime", program: "faketime" },
 ];
 
 /// How long one that runs may take to answer.
@@ -219,7 +241,12 @@ impl Server {
     }
 
     fn installed(&self) -> Option<PathBuf> {
-        in_path(self.program).or_else(|| if self.port == POSTGRES.port { debian_postgres() } else { None })
+        match self.name {
+            // What Debian has in `PATH` changes the user.
+            name if name == RABBITMQ.name => debian_rabbitmq().or_else(|| in_path(self.program)),
+            name if name == POSTGRES.name => in_path(self.program).or_else(debian_postgres),
+            _ => in_path(self.program),
+        }
     }
 
     fn install(&self, root: &Path) -> Result<PathBuf, String> {
@@ -251,6 +278,29 @@ fn ask_redis(mut stream: TcpStream) -> Result<(), String> {
         b"+PONG\r\n" => Ok(()),
         [b'-', ..] => Err("it refuses PING, perhaps because it asks for a password or is not ready yet".to_owned()),
         _ => Err("it does not speak Redis' protocol".to_owned()),
+    }
+}
+
+/// Its first line says what it has.
+fn ask_nats(mut stream: TcpStream) -> Result<(), String> {
+    let mut answer = [0; 4096];
+    let read = stream.read(&mut answer).map_err(|error| format!("no answer: {error}"))?;
+    let said = String::from_utf8_lossy(answer.get(..read).unwrap_or_default());
+    match said.strip_prefix("INFO ") {
+        Some(info) if info.contains("\"jetstream\":true") => Ok(()),
+        Some(_) => Err("it has no JetStream: run it with -js".to_owned()),
+        None => Err("it does not speak NATS' protocol".to_owned()),
+    }
+}
+
+/// A frame of a method follows, or, from one of another version, its own header.
+fn ask_rabbitmq(mut stream: TcpStream) -> Result<(), String> {
+    let mut answer = [0; 1];
+    let asked = stream.write_all(b"AMQP\0\0\x09\x01").and_then(|()| stream.read_exact(&mut answer));
+    asked.map_err(|error| format!("no answer: {error}"))?;
+    match answer {
+        [1] => Ok(()),
+        _ => Err("it does not speak AMQP 0-9-1".to_owned()),
     }
 }
 
@@ -303,6 +353,10 @@ fn debian_postgres() -> Option<PathBuf> {
     let versions = folders.filter_map(|folder| folder.file_name().to_string_lossy().parse::<u32>().ok());
     let program = |version| PathBuf::from(format!("/usr/lib/postgresql/{version}/bin/postgres"));
     versions.filter(|version| program(*version).is_file()).max().map(program)
+}
+
+fn debian_rabbitmq() -> Option<PathBuf> {
+    Some(PathBuf::from("/usr/lib/rabbitmq/bin/rabbitmq-server")).filter(|program| program.is_file())
 }
 
 fn can_install() -> bool {
@@ -372,6 +426,10 @@ mod tests {
         );
         assert_eq!(says(&REDIS, b"+PONG\r\n"), Ok(()));
         assert!(says(&REDIS, b"-NOAUTH Authentication required.\r\n").is_err_and(|said| said.contains("password")));
+        assert_eq!(says(&NATS, b"INFO {\"jetstream\":true}\r\n"), Ok(()));
+        assert!(says(&NATS, b"INFO {\"server_id\":\"a\"}\r\n").is_err_and(|said| said.contains("JetStream")));
+        assert_eq!(says(&RABBITMQ, b"\x01\0\0"), Ok(()));
+        assert!(says(&RABBITMQ, b"HTTP/1.1 400").is_err_and(|said| said.contains("AMQP")));
         assert!(says(&REDIS, b"").is_err_and(|said| said.starts_with("no answer")));
     }
 }

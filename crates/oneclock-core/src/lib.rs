@@ -12,6 +12,7 @@
 //! | [`grant`] | what one child call may spend |
 //! | [`ending`] | why work ended early, the first cause, and what the caller is told |
 //! | [`effect`] | what is known of the far side, and whether a call may be repeated |
+//! | [`expiry`] | durable work: until when it may begin to matter, and what becomes of it after that |
 //! | [`idempotency`] | at most one run for a key: the record's state machine, the key, what a repeat is told |
 //! | [`retry`] | whether, when and how often a failed call is tried again |
 //! | [`importance`] | who is shed first |
@@ -29,6 +30,7 @@ pub mod breaker;
 pub mod effect;
 pub mod ending;
 pub mod estimate;
+pub mod expiry;
 pub mod grant;
 pub mod idempotency;
 pub mod importance;

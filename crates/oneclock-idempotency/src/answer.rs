@@ -6,8 +6,9 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode, response};
+use oneclock_core::Trust;
 use oneclock_core::wire::names as wire;
-use oneclock_http::{Protocol, grpc, grpc_message};
+use oneclock_http::{Problem, Protocol, grpc, grpc_message};
 
 use crate::body::{Body, Whole};
 use crate::names;
@@ -69,6 +70,8 @@ const CONNECT_TRAILER: &str = "trailer-";
 /// reads none of it, instead of an answer that lacks them.
 const IS_TRAILER: u8 = b':';
 
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
 /// The first byte of an answer as bytes: the version of what follows.
 const VERSION: u8 = 1;
 
@@ -92,6 +95,27 @@ impl Answer {
         answer
             .header(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
             .trailer(grpc::STATUS, HeaderValue::from_static("0"))
+    }
+
+    /// Why work ended without a run, as a problem document: for who [settles](crate::Settle) it so. `word` is the last part of its
+    /// type, from a bounded set.
+    ///
+    /// ```
+    /// # use oneclock_idempotency::Answer; use http::StatusCode;
+    /// let gone = Answer::saying(StatusCode::GONE, "expired", "it expired before it was begun");
+    /// let document = String::from_utf8_lossy(gone.body().unwrap());
+    /// assert!(document.contains(r#""type":"urn:oneclock:expired""#));
+    /// ```
+    pub fn saying(status: StatusCode, word: &'static str, title: &'static str) -> Self {
+        let problem = Problem::with_status(status, title).typed(word, 2);
+        let body = problem.to_response(Trust::Outside).into_body();
+        Self::new(status, body).header(header::CONTENT_TYPE, PROBLEM_JSON)
+    }
+
+    /// The problem document that it is, if it is one.
+    pub(crate) fn problem(&self) -> Option<serde_json::Value> {
+        let is_problem = self.headers().any(|(name, value)| *name == header::CONTENT_TYPE && *value == PROBLEM_JSON);
+        serde_json::from_slice(self.body().filter(|_| is_problem)?).ok()
     }
 
     /// An answer that was given and is not known any more: it is done, and who asks again is told only that.

@@ -11,8 +11,13 @@ pub fn of(parts: &Parts, body: &[u8]) -> Fingerprint {
     let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
     let content_type = parts.headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
     let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    of_parts(&[parts.method.as_str().as_bytes(), path.as_bytes(), &essence.to_ascii_lowercase(), body])
+}
+
+/// The fingerprint of these parts, for what is no request: the same parts in the same order, and nothing else, give the same.
+pub fn of_parts(parts: &[&[u8]]) -> Fingerprint {
     let mut hash = Sha256::new();
-    for part in [parts.method.as_str().as_bytes(), path.as_bytes(), &essence.to_ascii_lowercase(), body] {
+    for part in parts {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }

@@ -41,11 +41,13 @@
 //! with leases: the record and the effect live in different places, so that a crash between them leaves an unknown. What can
 //! never be promised is "exactly once"; what is promised is at most once, and that whoever asks learns what is known.
 
+mod accept;
 mod answer;
 mod any_store;
 #[cfg(feature = "axum")]
 mod axum;
 mod body;
+mod changes;
 mod endpoint;
 mod fingerprint;
 #[cfg(feature = "history")]
@@ -67,12 +69,14 @@ mod store;
 #[cfg(feature = "tonic")]
 mod tonic;
 
+pub use accept::{Accepting, Caller, Queued};
 pub use answer::Answer;
 pub use any_store::AnyStore;
 #[cfg(feature = "axum")]
 pub use axum::NoKey;
 pub use body::Body;
-pub use fingerprint::of as fingerprint;
+pub use changes::{Changes, Watch};
+pub use fingerprint::{of as fingerprint, of_parts as fingerprint_of};
 pub use key::{IdempotencyKey, KeyLayer, Keyed};
 pub use layer::{BadIdempotency, Idempotency, IdempotencyBuilder};
 pub use memory::MemoryStore;

@@ -6,9 +6,12 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use oneclock::clock;
-use oneclock_core::idempotency::{Claim, Claiming, Fence, Record, Scope, State, Stepped, claim};
+use oneclock_core::idempotency::{
+    Claim, Claiming, Enqueue, Enqueued, Enqueueing, Fence, Record, Scope, State, Stepped, claim, enqueue,
+};
 use oneclock_core::wire::Wall;
 
+use crate::Changes;
 use crate::store::{Found, Kept, Settle, Settled, Store, StoreError, Which};
 
 /// Keeps records in this process. **Not durable**: after a restart every key is a new one, and what was done is done again.
@@ -22,6 +25,7 @@ pub struct MemoryStore(Arc<Shared>);
 
 struct Shared {
     records: Mutex<Records>,
+    changes: Changes,
     clock: Box<dyn Fn() -> Wall + Send + Sync>,
 }
 
@@ -41,7 +45,7 @@ impl MemoryStore {
 
     /// An empty store on a clock of one's own, for tests that let leases lapse.
     pub fn with_clock(clock: impl Fn() -> Wall + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Shared { records: Mutex::default(), clock: Box::new(clock) }))
+        Self(Arc::new(Shared { records: Mutex::default(), changes: Changes::default(), clock: Box::new(clock) }))
     }
 
     /// How many records it keeps.
@@ -79,11 +83,24 @@ impl Store for MemoryStore {
             // Nothing that a claim writes is completed.
             Some(record) => {
                 records.kept.insert(scope.clone(), Kept { record, answer: None });
+                self.0.changes.changed(scope);
                 None
             }
             None => found.and_then(|kept| kept.answer.clone()),
         };
         Ok(Found { claimed, answer })
+    }
+
+    async fn enqueue(&self, scope: &Scope, ask: &Enqueue) -> Result<Enqueued, StoreError> {
+        let now = self.now();
+        let mut records = self.records();
+        let found = records.kept.get(scope).map(|kept| &kept.record);
+        let Enqueueing { write, enqueued } = enqueue(found, records.floor, ask, now);
+        if let Some(record) = write {
+            records.kept.insert(scope.clone(), Kept { record, answer: None });
+            self.0.changes.changed(scope);
+        }
+        Ok(enqueued)
     }
 
     async fn settle(&self, scope: &Scope, fence: Fence, settle: Settle) -> Result<Settled, StoreError> {
@@ -92,8 +109,8 @@ impl Store for MemoryStore {
         let Some(kept) = records.kept.get_mut(scope) else { return Ok(Settled::Absent) };
         let stepped = kept.record.step(fence, settle.step(), now);
         if let Stepped::Done(record) = stepped {
-            let answer = if let Settle::Complete(answer) = settle { Some(answer) } else { None };
-            *kept = Kept { record, answer };
+            *kept = Kept { record, answer: settle.answer().cloned() };
+            self.0.changes.changed(scope);
         }
         Ok(stepped.into())
     }
@@ -129,6 +146,10 @@ impl Store for MemoryStore {
             }
         }
         Ok(old.len())
+    }
+
+    fn changes(&self) -> Option<&Changes> {
+        Some(&self.0.changes)
     }
 }
 

@@ -27,6 +27,11 @@ pub(crate) fn answer(
     lease_left: Duration,
     protocol: Protocol,
 ) -> Response<Bytes> {
+    of_problem(problem(refusal, detail, lease_left), protocol)
+}
+
+/// The problem that `refusal` is.
+pub(crate) fn problem(refusal: Refusal, detail: Option<String>, lease_left: Duration) -> Problem {
     let status = StatusCode::from_u16(refusal.http_status()).unwrap_or(StatusCode::CONFLICT);
     let problem = Problem::with_status(status, refusal.title()).typed(refusal.as_str(), refusal.grpc_status());
     let problem = problem.with_outcome(match refusal {
@@ -38,12 +43,18 @@ pub(crate) fn answer(
         Some(detail) => problem.detail(detail),
         None => problem,
     };
-    let problem = if refusal.comes_again() {
+    if refusal.comes_again() {
         problem.come_again(Duration::from_secs(retry_after(lease_left)))
     } else {
         problem.never_again()
-    };
-    of_problem(problem, protocol)
+    }
+}
+
+/// Nobody knows whose a request is.
+pub(crate) fn no_principal(known_by: Option<&str>) -> Problem {
+    let problem = Problem::with_status(StatusCode::UNAUTHORIZED, "an idempotency key needs a known caller");
+    let known_by = known_by.map(|what| format!("whose key it is, is told by {what}"));
+    known_by.into_iter().fold(problem, Problem::detail)
 }
 
 /// A problem as for an outsider, and handed on whole to the ingress layer, which writes it anew for whom it trusts.
@@ -54,10 +65,15 @@ pub(crate) fn of_problem(problem: Problem, protocol: Protocol) -> Response<Bytes
 }
 
 impl MonitorLink<'_> {
+    /// Where it is.
+    pub(crate) fn address(self) -> Option<String> {
+        self.at.map(|at| format!("{at}/{}", Handle::of(self.scope)))
+    }
+
     /// Adds the link to an answer that leaves something open.
     pub(crate) fn add_to<B>(self, mut response: Response<B>) -> Response<B> {
-        if let Some(at) = self.at
-            && let Ok(link) = HeaderValue::try_from(format!("<{at}/{}>; rel=\"monitor\"", Handle::of(self.scope)))
+        if let Some(address) = self.address()
+            && let Ok(link) = HeaderValue::try_from(format!("<{address}>; rel=\"monitor\""))
         {
             response.headers_mut().append(LINK, link);
         }

@@ -94,9 +94,7 @@ where
         return refuse(problem.with_outcome(Outcome::NotSent).never_again());
     }
     let Some(principal) = (config.principal)(&head) else {
-        let problem = Problem::with_status(StatusCode::UNAUTHORIZED, "an idempotency key needs a known caller");
-        let known_by = config.known_by.as_ref().map(|what| format!("whose key it is, is told by {what}"));
-        return refuse(known_by.into_iter().fold(problem, Problem::detail));
+        return refuse(refuse::no_principal(config.known_by.as_deref()));
     };
     let bytes = match Limited::new(body, config.limits.request_bytes).collect().await {
         Ok(collected) => collected.to_bytes(),

@@ -60,6 +60,9 @@ pub enum NotResolved {
         /// What is left of its lease, as the record says it; by this machine's clock.
         lease_left: Duration,
     },
+    /// It is queued: nobody has begun, so there is nothing to find out.
+    #[error("it is queued, and nobody has begun: there is nothing to find out")]
+    Queued,
     /// It is settled.
     #[error("it is {} already, and stays so", .0.as_str())]
     Settled(State),
@@ -150,6 +153,7 @@ pub async fn resolve<St: Store>(
             let now: Wall = oneclock::clock::wall();
             return Err(NotResolved::InProgress { lease_left: lease_until.since(now) });
         }
+        State::Queued => return Err(NotResolved::Queued),
         settled => return Err(NotResolved::Settled(settled)),
     }
     let (settle, after) = match resolution {

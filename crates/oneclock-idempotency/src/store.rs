@@ -5,9 +5,9 @@
 use std::future::Future;
 use std::time::Duration;
 
-use oneclock_core::idempotency::{Claim, Claimed, Doubt, Fence, Record, Scope, State, Step};
+use oneclock_core::idempotency::{Claim, Claimed, Doubt, Enqueue, Enqueued, Fence, Record, Scope, State, Step};
 
-use crate::Answer;
+use crate::{Answer, Changes};
 
 /// Keeps one record for each scope.
 ///
@@ -23,6 +23,16 @@ pub trait Store: Send + Sync + 'static {
     /// # Cancel safety
     /// Dropped, the claim may have been made. Asked again with the same owner, it is the same claim.
     fn claim(&self, scope: &Scope, claim: &Claim) -> impl Future<Output = Result<Found, StoreError>> + Send;
+
+    /// Keeps that work was accepted, for whoever claims it later (see [`oneclock_core::idempotency::enqueue`]). As durable as a
+    /// claim.
+    ///
+    /// # Errors
+    /// [`StoreError`]: whether it is there is not known. The work must not be put into a queue.
+    ///
+    /// # Cancel safety
+    /// Dropped, it may be there. Asked again with the same owner, it is the same.
+    fn enqueue(&self, scope: &Scope, ask: &Enqueue) -> impl Future<Output = Result<Enqueued, StoreError>> + Send;
 
     /// Says what became of a run: its own word, or what somebody found out.
     ///
@@ -69,6 +79,12 @@ pub trait Store: Send + Sync + 'static {
     /// # Cancel safety
     /// Dropped, they may have gone.
     fn reap(&self, limit: usize) -> impl Future<Output = Result<usize, StoreError>> + Send;
+
+    /// Where the store tells that it has changed a record, to who waits for that in this process. `None`: it does not tell, and
+    /// who waits looks again now and then.
+    fn changes(&self) -> Option<&Changes> {
+        None
+    }
 }
 
 /// What a claim came to, with the answer if the record was completed.
@@ -87,6 +103,8 @@ pub enum Settle {
     Complete(Answer),
     /// Proven: nothing happened.
     Release,
+    /// The same, and nobody is about to try again by itself: this says why, for who asks.
+    SetAside(Answer),
     /// Not known.
     Doubt(Doubt),
 }
@@ -109,12 +127,12 @@ pub enum Settled {
     Absent,
 }
 
-/// A record, with the answer if it is completed.
+/// A record, with what is kept with it.
 #[derive(Clone, Debug)]
 pub struct Kept {
     /// The record.
     pub record: Record,
-    /// Of a completed one.
+    /// The answer of a completed one; of one that was [set aside](Settle::SetAside), why.
     pub answer: Option<Answer>,
 }
 
@@ -159,7 +177,16 @@ impl Settle {
         match self {
             Self::Complete(_) => Step::Complete,
             Self::Release => Step::Release,
+            Self::SetAside(_) => Step::SetAside,
             Self::Doubt(doubt) => Step::Doubt(*doubt),
+        }
+    }
+
+    /// What is kept with the record.
+    pub const fn answer(&self) -> Option<&Answer> {
+        match self {
+            Self::Complete(answer) | Self::SetAside(answer) => Some(answer),
+            Self::Release | Self::Doubt(_) => None,
         }
     }
 }

@@ -28,3 +28,5 @@ mod leaving;
 mod reconcile;
 #[path = "main/store.rs"]
 mod store;
+#[path = "main/waiting.rs"]
+mod waiting;

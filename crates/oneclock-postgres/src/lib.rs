@@ -46,6 +46,8 @@ mod idempotency;
 mod link;
 mod notifications;
 mod pool;
+#[cfg(feature = "queue")]
+mod queue;
 mod reaper;
 mod self_test;
 mod session;
@@ -59,6 +61,8 @@ pub use error::{BadPool, ConnectError, PgError};
 pub use idempotency::{BadStore, IdempotencyStore, IdempotencyStoreBuilder, NotOnce, Once};
 pub use link::{Query, Statement};
 pub use pool::{Pool, Status};
+#[cfg(feature = "queue")]
+pub use queue::{BadQueue, LaneStats, Listed, PgDelivery, PgQueue, PgQueueBuilder, QueueStats, Rates, Relay, Relayed};
 pub use self_test::{SelfTest, SelfTestFailed};
 pub use session::{Client, Session};
 pub use socket::Socket;
@@ -70,3 +74,7 @@ pub use transaction::{Decision, Transaction};
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/postgres.md")]
 struct Guide;
+
+#[cfg(all(doctest, feature = "queue"))]
+#[doc = include_str!("../../../docs/guide/durable-postgres.md")]
+struct GuideOfTheQueue;

@@ -12,9 +12,11 @@ use std::time::Duration;
 
 use oneclock::Operation;
 use oneclock_core::Name;
-use oneclock_core::idempotency::{Claim, Claiming, Fence, Record, Scope, State, Stepped, claim};
+use oneclock_core::idempotency::{
+    Claim, Claiming, Enqueue, Enqueued, Enqueueing, Fence, Record, Scope, State, Stepped, claim, enqueue,
+};
 use oneclock_core::wire::Wall;
-use oneclock_idempotency::{Answer, Found, Kept, Settle, Settled, Store, StoreError, Which};
+use oneclock_idempotency::{Answer, Changes, Found, Kept, Settle, Settled, Store, StoreError, Which};
 use redis::Cmd;
 
 use self::text::{FIELDS, member, millis, number, record, scope_of, server_clock, unreadable};
@@ -49,6 +51,7 @@ pub struct IdempotencyStore {
     prefix: Arc<str>,
     within: Duration,
     clock: Option<Arc<dyn Fn() -> Wall + Send + Sync>>,
+    changes: Changes,
 }
 
 /// Builds an [`IdempotencyStore`].
@@ -145,7 +148,8 @@ struct Seen {
 impl IdempotencyStore {
     /// Begins a store on the server of `redis`.
     pub fn builder(redis: Redis) -> IdempotencyStoreBuilder {
-        IdempotencyStoreBuilder(Self { redis, prefix: DEFAULT_PREFIX.into(), within: DEFAULT_WITHIN, clock: None })
+        let (prefix, within, changes) = (DEFAULT_PREFIX.into(), DEFAULT_WITHIN, Changes::new());
+        IdempotencyStoreBuilder(Self { redis, prefix, within, clock: None, changes })
     }
 
     fn operation(&self) -> Operation {
@@ -235,7 +239,21 @@ impl Store for IdempotencyStore {
             let Claiming { write, claimed } = claim(seen.found.as_ref(), seen.floor, asked, seen.now);
             let Some(record) = write else { return Ok(Found { claimed, answer: seen.answer }) };
             if self.write(&operation, "claim", scope, seen.found.as_ref(), &record, None).await? {
+                self.changes.changed(scope);
                 return Ok(Found { claimed, answer: None });
+            }
+        }
+    }
+
+    async fn enqueue(&self, scope: &Scope, ask: &Enqueue) -> Result<Enqueued, StoreError> {
+        let operation = self.operation();
+        loop {
+            let seen = self.look(&operation, "enqueue", scope).await?;
+            let Enqueueing { write, enqueued } = enqueue(seen.found.as_ref(), seen.floor, ask, seen.now);
+            let Some(record) = write else { return Ok(enqueued) };
+            if self.write(&operation, "enqueue", scope, seen.found.as_ref(), &record, None).await? {
+                self.changes.changed(scope);
+                return Ok(enqueued);
             }
         }
     }
@@ -247,8 +265,8 @@ impl Store for IdempotencyStore {
             let Some(before) = seen.found else { return Ok(Settled::Absent) };
             let stepped = before.step(fence, settle.step(), seen.now);
             let Stepped::Done(record) = stepped else { return Ok(stepped.into()) };
-            let answer = if let Settle::Complete(answer) = &settle { Some(answer) } else { None };
-            if self.write(&operation, "settle", scope, Some(&before), &record, answer).await? {
+            if self.write(&operation, "settle", scope, Some(&before), &record, settle.answer()).await? {
+                self.changes.changed(scope);
                 return Ok(stepped.into());
             }
         }
@@ -305,6 +323,10 @@ impl Store for IdempotencyStore {
         reap.arg(now).arg(limit.min(1_000)).arg(self.key("record:"));
         let gone: u64 = self.redis.query_in(&self.operation(), "reap", &reap).await.map_err(StoreError::failed)?;
         Ok(usize::try_from(gone).unwrap_or(usize::MAX))
+    }
+
+    fn changes(&self) -> Option<&Changes> {
+        Some(&self.changes)
     }
 }
 

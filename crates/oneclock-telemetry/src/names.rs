@@ -138,11 +138,17 @@ metrics! {
         "Tasks that panicked.";
     KEYED = Counter "idempotency_outcomes_total" ["route", "outcome"]
         "What became of requests with an idempotency key, and of their records.";
+    DELIVERIES = Counter "message_deliveries_total" ["queue", "policy", "end", "reason"]
+        "Deliveries of durable work by what became of them; the reason of those that ended without being done.";
+    MESSAGE_WAIT = Histogram "message_queue_wait_seconds" ["queue"]
+        "How long work had been in queues when it was delivered, by the clocks of its producer and its consumer.";
+    MESSAGE_FAULTS = Counter "message_faults_total" ["queue", "fault"]
+        "What is wrong with how messages say when they expire.";
 }
 
 /// Labels whose values are names that code makes up: past a metric's limit they become [`OVERFLOW`]. All others have the
 /// few values of an enum, or are split by what was registered: each `admission` with at most 65 of `class`.
-pub const UNBOUNDED: &[&str] = &["operation", "route", "dependency", "destination"];
+pub const UNBOUNDED: &[&str] = &["operation", "route", "dependency", "destination", "queue"];
 
 /// The value of a label once a metric has as many names as it may.
 pub const OVERFLOW: &str = "overflow";

@@ -17,6 +17,7 @@ use oneclock_core::{Bound, BoundBy, Budget, Deadline, Ending, Importance, Ledger
 use crate::Operation;
 
 mod counting;
+mod delivered;
 mod heads;
 mod no_place;
 mod observer;
@@ -25,6 +26,7 @@ mod text;
 mod words;
 
 pub use counting::Counting;
+pub use delivered::{Delivered, Delivery};
 pub use heads::{AnswerHead, Head, RequestBegan, Target};
 pub use observer::{
     AlreadyObserved, Fields, Observer, answered, global_observer, is_observed, observe_globally, request_began, send,
@@ -124,6 +126,8 @@ pub enum Event<'a> {
         /// What it was.
         what: Keyed,
     },
+    /// A delivery of durable work is over, whichever way. Exactly one for each.
+    Delivered(&'a Delivered),
     /// The breaker of something that is called opened, lets a probe through, or closed. Sent to the observer of the operation
     /// that is current then.
     Breaker {

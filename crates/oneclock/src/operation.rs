@@ -210,9 +210,26 @@ impl Operation {
     /// assert!(handler.remaining() <= Duration::from_secs(14));
     /// ```
     #[must_use]
-    pub fn platform(mut self, limit: impl FnOnce() -> Option<Duration>) -> Self {
-        let Some(limit) = limit() else { return self };
-        let budget = self.budget().shortened(Budget::begin(BoundBy::Platform, limit, clock::now()));
+    pub fn platform(self, limit: impl FnOnce() -> Option<Duration>) -> Self {
+        self.shortened(BoundBy::Platform, limit())
+    }
+
+    /// The same operation, shortened to what is left of the life of the durable work that it does; `None` where that has no end.
+    /// Call it right after [`begin`](Self::begin).
+    ///
+    /// ```
+    /// # use oneclock::{BoundBy, Operation}; use std::time::Duration;
+    /// let mail = Operation::begin("mail", Duration::from_secs(30)).expires_in(Some(Duration::from_secs(4)));
+    /// assert_eq!(mail.bound().by, BoundBy::Expiry);
+    /// ```
+    #[must_use]
+    pub fn expires_in(self, left: Option<Duration>) -> Self {
+        self.shortened(BoundBy::Expiry, left)
+    }
+
+    fn shortened(mut self, by: BoundBy, limit: Option<Duration>) -> Self {
+        let Some(limit) = limit else { return self };
+        let budget = self.budget().shortened(Budget::begin(by, limit, clock::now()));
         match Arc::get_mut(&mut self.0) {
             Some(inner) => {
                 inner.budget = budget;

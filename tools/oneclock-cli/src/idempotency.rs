@@ -372,7 +372,8 @@ fn card(scope: &Scope, kept: &Kept) -> String {
     }
     if let Some(answer) = &kept.answer {
         let body = answer.body().map_or("body not kept".to_owned(), |body| format!("{} bytes", body.len()));
-        line("answer", format!("{}, {body}", answer.status().as_u16()));
+        let what = if record.state == State::Completed { "answer" } else { "because" };
+        line(what, format!("{}, {body}", answer.status().as_u16()));
     }
     card
 }

@@ -11,6 +11,7 @@ mod explain;
 mod idempotency;
 mod playbook;
 mod proxy;
+mod queue;
 
 use std::process::ExitCode;
 
@@ -50,6 +51,8 @@ enum Command {
     Playbook(playbook::Arguments),
     /// Give a service in any language the contract: a sidecar that every request goes through
     Proxy(Box<proxy::Arguments>),
+    /// See what of a queue has expired, why and whose it is; put dead letters back with their expiry as it was
+    Queue(queue::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Idempotency(idempotency) => idempotency::run(&idempotency),
         Command::Playbook(playbook) => playbook::run(&playbook),
         Command::Proxy(proxy) => proxy::run(&proxy),
+        Command::Queue(queue) => queue::run(&queue),
     };
     match ran {
         Ok(code) => code,

@@ -1,12 +1,16 @@
 //! At most one run for a key: the record's state machine, the key, and what a request is told that finds a record.
 //!
 //! ```text
-//! absent ── claim ──▶ in_progress ── complete ──▶ completed ──┐
-//!                      │       │ └── release ──▶ failed_retryable ── claim, next fence ──▶ in_progress
+//! absent ── enqueue ──▶ queued ── claim, next fence ──▶ in_progress
+//! absent ── claim ──▶ in_progress ── complete ──▶ completed
+//!                      │       │ └── release, set aside ──▶ failed_retryable ── claim, enqueue; next fence ──▶ …
 //!                      │       └── doubt, or its lease lapses ──▶ unknown
 //!                      │                                          │ complete, release: the truth arrives later
 //!                      └───────────────── claim, next fence, only where declared safe ◀──┘
 //! ```
+//!
+//! What is queued was accepted, and nobody has begun: whoever claims first runs it, and it may end without a run (complete,
+//! set aside, doubt).
 //!
 //! Decides every step as a compare-and-set on (state, fence), contract M1 to M10. A store keeps a [`Record`] for each
 //! [`Scope`], asks [`claim`] or [`Record::step`] with its own clock, and writes what they say in the same transaction. Here
@@ -40,10 +44,12 @@
 //! assert!(matches!(record.step(fence, Step::Complete, late), Stepped::Done(done) if done.state == State::Completed));
 //! ```
 
+mod enqueue;
 mod handle;
 mod key;
 #[cfg(test)]
 mod model;
+mod prefer;
 #[cfg(test)]
 #[expect(unreachable_pub, reason = "the fuzz crate includes the file as a public module of its own")]
 mod properties;
@@ -55,8 +61,10 @@ use std::sync::Arc;
 
 use crate::Name;
 
+pub use enqueue::{Enqueue, Enqueued, Enqueueing, enqueue};
 pub use handle::Handle;
 pub use key::{FIELD, Key, NotAKey};
+pub use prefer::prefers_to_wait;
 pub use record::{Claim, Claimed, Claiming, Doubt, Record, State, Step, Stepped, Takeover, claim};
 pub use rules::{Horizons, Refusal, RetentionTooShort, Verdict, retry_after, verdict, wait};
 

@@ -18,6 +18,10 @@ const RETENTION: Duration = Duration::from_secs(3600);
 enum Event {
     /// A request comes, from one of three executors; sometimes with another body.
     Claim { owner: u128, other_body: bool },
+    /// Work is accepted under the key; sometimes other work.
+    Enqueue { owner: u128, other_body: bool },
+    /// A queue gives up on what nobody is at: for good, or so that it may be tried again.
+    EndUnbegun { for_good: bool },
     /// One of the runs so far has its effect.
     Effect { run: usize },
     /// One of the runs so far says what became of it; truthfully.
@@ -43,6 +47,7 @@ struct World {
     record: Option<Record>,
     answer: Option<Fence>, // of a completed record: whose answer is replayed
     floor: Fence,
+    highest: Fence,
     runs: Vec<Run>,
     takeover: Takeover,
     made: Option<Wall>,
@@ -51,6 +56,8 @@ struct World {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         4 => (0..3u128, prop::bool::weighted(0.1)).prop_map(|(owner, other_body)| Event::Claim { owner, other_body }),
+        2 => (0..3u128, prop::bool::weighted(0.1)).prop_map(|(owner, other_body)| Event::Enqueue { owner, other_body }),
+        1 => any::<bool>().prop_map(|for_good| Event::EndUnbegun { for_good }),
         3 => (0..6usize).prop_map(|run| Event::Effect { run }),
         3 => (0..6usize, any::<bool>()).prop_map(|(run, doubt)| Event::Say { run, doubt }),
         2 => Just(Event::Reconcile),
@@ -63,13 +70,16 @@ impl World {
     fn new(takeover: Takeover, with_time: bool) -> Self {
         let now = Wall::from_nanos(0) + Duration::from_secs(1_000_000);
         let made = with_time.then_some(now);
-        Self { now, record: None, answer: None, floor: Fence::NONE, runs: Vec::new(), takeover, made }
+        let (floor, highest) = (Fence::NONE, Fence::NONE);
+        Self { now, record: None, answer: None, floor, highest, runs: Vec::new(), takeover, made }
     }
 
     fn happens(&mut self, event: &Event) {
         match *event {
             Event::Pass(span) => self.now = self.now + span,
             Event::Claim { owner, other_body } => self.claims(owner, other_body),
+            Event::Enqueue { owner, other_body } => self.enqueues(owner, other_body),
+            Event::EndUnbegun { for_good } => self.ends_unbegun(for_good),
             // A run that was fenced off, or whose lease lapsed, may still be at it: it does not know.
             Event::Effect { run } => {
                 if let Some(run) = self.runs.get_mut(run).filter(|run| !run.over) {
@@ -104,11 +114,13 @@ impl World {
         let Claiming { write, claimed } = claim(self.record.as_ref(), self.floor, &asked, self.now);
         match claimed {
             Claimed::Run { fence, taken_over } => {
-                assert!(self.runs.iter().all(|run| run.fence < fence), "fences grow: {fence} after {:?}", self.runs);
+                assert!(self.highest < fence, "fences grow: {fence} after {}", self.highest);
+                self.highest = fence;
                 assert!(!taken_over || self.takeover == Takeover::DeclaredSafe, "M3");
                 if let Some(lives) = lives {
                     assert_eq!(lives.fingerprint, asked.fingerprint, "M7");
-                    assert!(matches!(lives.state, State::FailedRetryable | State::Unknown(_)), "{:?}", lives.state);
+                    let free = matches!(lives.state, State::Queued | State::FailedRetryable | State::Unknown(_));
+                    assert!(free, "{:?}", lives.state);
                 } else if self.made.is_some() {
                     assert!(self.runs.is_empty(), "a key with a time runs again after its record was reaped");
                 }
@@ -120,12 +132,10 @@ impl World {
                 }
                 assert_eq!(write.map(|record| record.fence), Some(fence));
                 self.answer = None;
-                self.runs.push(Run { fence, effect: false, over: false });
                 if lives.is_none() {
-                    // After retention a key without a time is a new one; what was done under it before does not count.
-                    let last = self.runs.len() - 1;
-                    self.runs.iter_mut().take(last).for_each(|run| (run.over, run.effect) = (true, false));
+                    self.is_new_again();
                 }
+                self.runs.push(Run { fence, effect: false, over: false });
             }
             Claimed::InProgress { lease_left } => {
                 assert!(lease_left > Duration::ZERO && lease_left <= LEASE);
@@ -140,6 +150,61 @@ impl World {
         if write.is_some() {
             self.record = write;
         }
+    }
+
+    /// After retention a key without a time is a new one; what was done under it before does not count.
+    fn is_new_again(&mut self) {
+        self.runs.iter_mut().for_each(|run| (run.over, run.effect) = (true, false));
+        self.answer = None;
+    }
+
+    fn enqueues(&mut self, owner: u128, other_body: bool) {
+        let asked = Enqueue {
+            fingerprint: Fingerprint([u8::from(other_body); 32]),
+            owner: Owner(owner + 3 * self.runs.len() as u128),
+            made: self.made,
+            retention: RETENTION,
+        };
+        let before = self.record.map(|record| record.at(self.now));
+        let lives = before.filter(|record| !record.may_be_reaped(self.now));
+        let Enqueueing { write, enqueued } = enqueue(self.record.as_ref(), self.floor, &asked, self.now);
+        assert!(write.is_none() || matches!(enqueued, Enqueued::Queued { is_new: true, .. }), "{enqueued:?}");
+        match enqueued {
+            Enqueued::Queued { fence, first_seen, .. } => {
+                if let Some(lives) = lives {
+                    assert_eq!((lives.fingerprint, lives.first_seen), (asked.fingerprint, first_seen), "M7, Q1");
+                    assert!(matches!(lives.state, State::Queued | State::FailedRetryable), "{:?}", lives.state);
+                } else {
+                    assert_eq!(first_seen, self.now);
+                    assert!(self.made.is_none() || self.runs.is_empty(), "a key with a time is accepted again");
+                    self.is_new_again();
+                }
+                // Whoever claims it runs at once: nobody may be at it any more, and nothing may have been done.
+                if self.takeover == Takeover::Never {
+                    assert!(self.runs.iter().all(|run| run.over && !run.effect), "{:?}", self.runs);
+                }
+                if let Some(record) = write {
+                    assert!(self.highest < fence && record.fence == fence, "fences grow");
+                    self.highest = fence;
+                }
+            }
+            Enqueued::Stands { state, first_seen } => {
+                assert_eq!(lives.map(|record| (record.state, record.first_seen)), Some((state, first_seen)));
+                assert!(!matches!(state, State::Queued | State::FailedRetryable), "it could be done");
+            }
+            Enqueued::OtherFingerprint => assert_ne!(lives.map(|record| record.fingerprint), Some(asked.fingerprint)),
+            Enqueued::KeyTooOld => assert!(self.made.is_some() && lives.is_none()),
+            Enqueued::KeyFromTheFuture => panic!("its clock is ours"),
+        }
+        if write.is_some() {
+            self.record = write;
+        }
+    }
+
+    fn ends_unbegun(&mut self, for_good: bool) {
+        let found = self.record.filter(|record| matches!(record.state, State::Queued | State::FailedRetryable));
+        let Some(record) = found else { return };
+        self.steps(record.fence, if for_good { Step::Complete } else { Step::SetAside });
     }
 
     fn says(&mut self, run: usize, doubt: bool) {
@@ -176,8 +241,9 @@ impl World {
                 assert_eq!(next.fingerprint, record.fingerprint, "kept in every state");
                 assert!(next.expires >= record.expires);
                 match before.state {
-                    State::InProgress { .. } => {}
-                    State::Unknown(_) => assert!(!matches!(next.state, State::InProgress { .. } | State::Unknown(_))),
+                    State::Queued | State::InProgress { .. } => assert_ne!(next.state, State::Queued),
+                    State::Unknown(_) => assert!(matches!(next.state, State::Completed | State::FailedRetryable)),
+                    State::FailedRetryable if step == Step::SetAside => assert_eq!(next.state, State::FailedRetryable),
                     State::FailedRetryable => assert_eq!(next.state, State::Completed),
                     State::Completed => panic!("what is completed stays so"),
                 }
@@ -303,6 +369,61 @@ fn m5_a_stale_fence_changes_nothing() {
     for step in [Step::Complete, Step::Release, Step::Doubt(Doubt::Failed)] {
         assert_eq!(taken.step(Fence(1), step, late), Stepped::Fenced { current: Fence(2) });
     }
+}
+
+fn queued() -> Record {
+    let ask = asked_to_queue(1);
+    enqueue(None, Fence::NONE, &ask, Wall::from_nanos(0)).write.expect("a record")
+}
+
+fn asked_to_queue(owner: u128) -> Enqueue {
+    Enqueue { fingerprint: Fingerprint([7; 32]), owner: Owner(owner), made: None, retention: RETENTION }
+}
+
+#[test]
+fn q6_what_is_queued_runs_for_whoever_claims_it_first_and_its_word_counts() {
+    let run = claim(Some(&queued()), Fence::NONE, &asked(2), Wall::from_nanos(5)).write.expect("a run");
+    assert_eq!((run.fence, run.first_seen), (Fence(2), queued().first_seen));
+    // Whoever accepted it, and hears late that it was not published, has no say over the run.
+    assert_eq!(run.step(queued().fence, Step::SetAside, run.since), Stepped::Fenced { current: Fence(2) });
+    let again = enqueue(Some(&run), Fence::NONE, &asked_to_queue(3), run.since);
+    assert_eq!(
+        again,
+        Enqueueing { write: None, enqueued: Enqueued::Stands { state: run.state, first_seen: run.first_seen } }
+    );
+}
+
+#[test]
+fn q6_accepting_it_again_makes_its_end_no_later_and_its_claim_asked_again_is_the_same() {
+    let later = Wall::from_nanos(0) + LEASE;
+    let Enqueued::Queued { fence, first_seen, now, is_new } =
+        enqueue(Some(&queued()), Fence::NONE, &asked_to_queue(2), later).enqueued
+    else {
+        panic!("queued");
+    };
+    assert_eq!((fence, first_seen, now, is_new), (Fence(1), Wall::from_nanos(0), later, false));
+    let same = enqueue(Some(&queued()), Fence::NONE, &asked_to_queue(1), later).enqueued;
+    assert!(matches!(same, Enqueued::Queued { is_new: true, .. }), "the answer of the first may have been lost");
+    let Stepped::Done(set_aside) = queued().step(Fence(1), Step::SetAside, later) else { panic!("set aside") };
+    let Enqueued::Queued { fence, first_seen, .. } =
+        enqueue(Some(&set_aside), Fence::NONE, &asked_to_queue(2), later + LEASE).enqueued
+    else {
+        panic!("queued");
+    };
+    assert_eq!((fence, first_seen), (Fence(2), Wall::from_nanos(0)));
+}
+
+#[test]
+fn q5_what_is_queued_may_end_without_a_run() {
+    let after = |step| match queued().step(Fence(1), step, Wall::from_nanos(9)) {
+        Stepped::Done(record) => record.state,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(after(Step::Complete), State::Completed);
+    assert_eq!(after(Step::SetAside), State::FailedRetryable);
+    assert_eq!(after(Step::Doubt(Doubt::Failed)), State::Unknown(Doubt::Failed));
+    assert!(!queued().may_be_reaped(Wall::from_nanos(0) + (RETENTION - Duration::from_nanos(1))));
+    assert!(queued().may_be_reaped(Wall::from_nanos(0) + RETENTION));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What holds for every key, and an oracle that reads the grammar in another way. The tests here and the fuzz target assert
 //! the same functions; the fuzz crate includes this file by its path.
 
-use super::{Handle, Key, NotAKey};
+use super::{Handle, Key, NotAKey, prefers_to_wait};
 
 /// The field is read as the grammar says, what is read writes back to the same key, and nothing panics.
 pub fn key(field: &[u8]) {
@@ -19,6 +19,18 @@ pub fn key(field: &[u8]) {
 pub fn handle(text: &str) {
     if let Some(handle) = Handle::parse(text) {
         assert_eq!(handle.to_string(), text.to_ascii_lowercase());
+    }
+}
+
+/// A `Prefer` field: what counts does not hang on what follows, on how many fields it is spread over, or on case.
+pub fn prefer(field: &[u8]) {
+    let read = prefers_to_wait([field]);
+    assert_eq!(prefers_to_wait([field, field]), read);
+    assert_eq!(prefers_to_wait([&field.to_ascii_uppercase()[..]]), read);
+    assert_eq!(prefers_to_wait([&b"a, b=c; d=\"e, wait=1\""[..], field]), read, "{field:?}");
+    if let Some(wait) = read {
+        let before = [b"wait=", wait.as_secs().to_string().as_bytes(), b", ", field].concat();
+        assert_eq!(prefers_to_wait([&before[..]]), read);
     }
 }
 

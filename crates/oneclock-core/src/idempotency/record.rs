@@ -33,6 +33,8 @@ pub struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum State {
+    /// It was accepted, and nobody has begun. Whoever asks first runs it.
+    Queued,
     /// A run is under way, and will have said what became of it by the end of its lease.
     InProgress {
         /// The end of the lease, on the store's clock.
@@ -136,6 +138,8 @@ pub enum Step {
     Complete,
     /// Proven: nothing happened (contract M4).
     Release,
+    /// The same, and nobody is about to try again by itself; why not is kept with it.
+    SetAside,
     /// Not known.
     Doubt(Doubt),
 }
@@ -165,15 +169,11 @@ pub enum Stepped {
 /// have been lost.
 pub fn claim(found: Option<&Record>, floor: Fence, claim: &Claim, now: Wall) -> Claiming {
     let nothing = |claimed| Claiming { write: None, claimed };
-    let kept = found.filter(|record| !record.may_be_reaped(now));
-    let Some(before) = kept else {
-        let fence = found.map_or(floor, |record| record.fence.max(floor)).next();
-        return match claim.made {
-            // Whoever reaps keeps a record until its key is this old, so a younger one had none.
-            Some(made) if now.since(made) >= claim.retention => nothing(Claimed::KeyTooOld),
-            Some(made) if made.since(now) > claim.retention => nothing(Claimed::KeyFromTheFuture),
-            _ => Claiming::run(Record::claimed(claim, fence, now, now), false),
-        };
+    let before = match found_for(found, floor, claim.made, claim.retention, now) {
+        Found::Free(fence) => return Claiming::run(Record::claimed(claim, fence, now, now), false),
+        Found::KeyTooOld => return nothing(Claimed::KeyTooOld),
+        Found::KeyFromTheFuture => return nothing(Claimed::KeyFromTheFuture),
+        Found::Kept(before) => before,
     };
     let record = before.at(now);
     let write = (record != *before).then_some(record); // it has lapsed, and nobody had written so
@@ -187,11 +187,41 @@ pub fn claim(found: Option<&Record>, floor: Fence, claim: &Claim, now: Wall) -> 
         }
         State::InProgress { lease_until } => nothing(Claimed::InProgress { lease_left: lease_until.since(now) }),
         State::Completed => nothing(Claimed::Completed),
-        State::FailedRetryable => Claiming::run(record.next_run(claim, now), false),
+        State::Queued | State::FailedRetryable => Claiming::run(record.next_run(claim, now), false),
         State::Unknown(doubt) => match claim.takeover {
             Takeover::Never => found(Claimed::Unknown { doubt }),
             Takeover::DeclaredSafe => Claiming::run(record.next_run(claim, now), true),
         },
+    }
+}
+
+/// What there is for a key.
+pub(super) enum Found<'a> {
+    /// A record.
+    Kept(&'a Record),
+    /// None, or one whose time is over: the next has this fence.
+    Free(Fence),
+    /// None, and whoever reaps keeps a record until its key is this old.
+    KeyTooOld,
+    /// None, for a key that is not made yet.
+    KeyFromTheFuture,
+}
+
+pub(super) fn found_for(
+    found: Option<&Record>,
+    floor: Fence,
+    made: Option<Wall>,
+    retention: Duration,
+    now: Wall,
+) -> Found<'_> {
+    if let Some(kept) = found.filter(|record| !record.may_be_reaped(now)) {
+        return Found::Kept(kept);
+    }
+    match made {
+        // Whoever reaps keeps a record until its key is this old, so a younger one had none.
+        Some(made) if now.since(made) >= retention => Found::KeyTooOld,
+        Some(made) if made.since(now) > retention => Found::KeyFromTheFuture,
+        _ => Found::Free(found.map_or(floor, |record| record.fence.max(floor)).next()),
     }
 }
 
@@ -222,29 +252,31 @@ impl Record {
             (State::Completed, Step::Complete)
             | (State::FailedRetryable, Step::Release)
             | (State::Unknown(_), Step::Doubt(_)) => return Stepped::Already,
-            // Also after a proof that nothing happened, which was wrong then: what is done must not be done again.
-            (State::InProgress { .. } | State::Unknown(_) | State::FailedRetryable, Step::Complete) => State::Completed,
-            (State::InProgress { .. } | State::Unknown(_), Step::Release) => State::FailedRetryable,
-            (State::InProgress { .. }, Step::Doubt(doubt)) => State::Unknown(doubt),
-            (State::Completed, Step::Release | Step::Doubt(_)) | (State::FailedRetryable, Step::Doubt(_)) => {
-                return Stepped::Settled(state);
+            // Of what was queued: it ended without a run, and will not have one. Also after a proof that nothing happened,
+            // which was wrong then: what is done must not be done again.
+            (State::Queued | State::InProgress { .. } | State::Unknown(_) | State::FailedRetryable, Step::Complete) => {
+                State::Completed
             }
+            (State::Queued | State::InProgress { .. } | State::Unknown(_), Step::Release | Step::SetAside)
+            | (State::FailedRetryable, Step::SetAside) => State::FailedRetryable,
+            // Of what was queued: it may have been done without its record.
+            (State::Queued | State::InProgress { .. }, Step::Doubt(doubt)) => State::Unknown(doubt),
+            (State::Completed, Step::Release | Step::SetAside | Step::Doubt(_))
+            | (State::FailedRetryable, Step::Doubt(_)) => return Stepped::Settled(state),
         };
         let expires = self.expires.max(now + self.retention);
         Stepped::Done(Self { state: next, since: now, expires, ..*self })
     }
 
-    /// Whether it may go: it is settled, and its time has passed. What is unknown never goes by itself.
+    /// Whether it may go: nobody is at it, and its time has passed. What is unknown never goes by itself.
     pub fn may_be_reaped(&self, now: Wall) -> bool {
         match self.state {
-            State::Completed | State::FailedRetryable => self.expires <= now,
+            State::Queued | State::Completed | State::FailedRetryable => self.expires <= now,
             State::InProgress { .. } | State::Unknown(_) => false,
         }
     }
 
     fn claimed(claim: &Claim, fence: Fence, first_seen: Wall, now: Wall) -> Self {
-        // From when the key says it was made, if that is later: else the record could go while the key still seems young.
-        let from = claim.made.map_or(now, |made| made.max(now));
         Self {
             fingerprint: claim.fingerprint,
             owner: claim.owner,
@@ -252,7 +284,7 @@ impl Record {
             state: State::InProgress { lease_until: now + claim.lease },
             since: now,
             first_seen,
-            expires: from + claim.retention,
+            expires: kept_until(claim.made, claim.retention, now),
             retention: claim.retention,
         }
     }
@@ -261,6 +293,11 @@ impl Record {
         let next = Self::claimed(claim, self.fence.next(), self.first_seen, now);
         Self { expires: next.expires.max(self.expires), ..next }
     }
+}
+
+/// From when the key says it was made, if that is later: else the record could go while the key still seems young.
+pub(super) fn kept_until(made: Option<Wall>, retention: Duration, now: Wall) -> Wall {
+    made.map_or(now, |made| made.max(now)) + retention
 }
 
 // === Claiming ===
@@ -277,6 +314,7 @@ impl State {
     /// The word for logs, labels and monitors.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Queued => "queued",
             Self::InProgress { .. } => "in_progress",
             Self::Completed => "completed",
             Self::FailedRetryable => "failed_retryable",

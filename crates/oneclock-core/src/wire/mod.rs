@@ -61,6 +61,27 @@ pub fn utc(millis: u64) -> Encoded {
     rfc3339::print(millis)
 }
 
+/// The moment that an RFC 3339 time names, with its offset, strictly. One before 1970 reads as 1970, one after 2554 as 2554.
+///
+/// # Errors
+/// [`Why`] it is none.
+///
+/// ```
+/// use oneclock_core::wire::{Wall, Why, moment};
+/// assert_eq!(moment(b"2023-11-14T22:13:20.123Z"), Ok(Wall::from_nanos(1_700_000_000_123_000_000)));
+/// assert_eq!(moment(b"2023-11-14T22:13:20"), Err(Why::NotARfc3339Time)); // whose clock?
+/// ```
+pub fn moment(value: &[u8]) -> Result<Wall, Why> {
+    match value {
+        [] => Err(Why::Empty),
+        value if value.len() > Codec::LONGEST => Err(Why::TooLong),
+        value => {
+            let nanos = rfc3339::parse(value)?.clamp(0, i128::from(u64::MAX));
+            Ok(Wall::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+        }
+    }
+}
+
 /// What one field, or all deadline fields of a request together, say (contract P2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Read {

@@ -10,7 +10,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use oneclock_core::idempotency::{Claim, Claimed, Fence, Record, Scope};
+use oneclock_core::idempotency::{Claim, Claimed, Enqueue, Enqueued, Fence, Record, Scope};
 use oneclock_idempotency::history::{History, Seen, check};
 use oneclock_idempotency::{
     Answer, Found, Idempotency, IdempotencyKey, Kept, Probed, Reconciler, Settle, Settled, Store, StoreError,
@@ -242,6 +242,10 @@ impl<St: Store> Store for Killing<St> {
             self.told.kills_at(Step::AfterClaim);
         }
         found
+    }
+
+    async fn enqueue(&self, scope: &Scope, ask: &Enqueue) -> Result<Enqueued, StoreError> {
+        self.inner.enqueue(scope, ask).await
     }
 
     async fn settle(&self, scope: &Scope, fence: Fence, settle: Settle) -> Result<Settled, StoreError> {

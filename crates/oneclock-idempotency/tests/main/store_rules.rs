@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use oneclock_core::idempotency::{Claim, Claimed, Doubt, Fence, Fingerprint, Key, Owner, Scope, State, Takeover};
+use oneclock_core::idempotency::{
+    Claim, Claimed, Doubt, Enqueue, Enqueued, Fence, Fingerprint, Key, Owner, Scope, State, Takeover,
+};
 use oneclock_core::wire::Wall;
 use oneclock_idempotency::*;
 
@@ -29,6 +31,9 @@ pub(crate) async fn all<St: Store>(make: impl Fn(Box<dyn Fn() -> Wall + Send + S
     lists_in_pages(&store(), &passes).await;
     reaps_what_is_settled_and_old(&store(), &passes).await;
     any_bytes_come_back(&store()).await;
+    what_is_queued_runs_for_whoever_claims_it(&store(), &passes).await;
+    what_is_set_aside_says_why(&store(), &passes).await;
+    who_waits_is_told(&store()).await;
 }
 
 fn scope(key: &str) -> Scope {
@@ -119,6 +124,82 @@ async fn what_is_released_runs_again<St: Store>(store: &St) {
     claims(store, "k", &ask(1)).await;
     assert_eq!(settles(store, "k", 1, Settle::Release).await, Settled::Done);
     assert_eq!(claims(store, "k", &ask(2)).await, Claimed::Run { fence: Fence(2), taken_over: false });
+}
+
+fn to_queue(owner: u128) -> Enqueue {
+    Enqueue { fingerprint: Fingerprint([7; 32]), owner: Owner(owner), made: None, retention: RETENTION }
+}
+
+async fn enqueues<St: Store>(store: &St, key: &str, owner: u128) -> Enqueued {
+    store.enqueue(&scope(key), &to_queue(owner)).await.expect("a store that answers")
+}
+
+async fn what_is_queued_runs_for_whoever_claims_it<St: Store>(store: &St, passes: &impl Fn(Duration)) {
+    let queued = enqueues(store, "k", 1).await;
+    let Enqueued::Queued { fence: Fence(1), first_seen, now, is_new: true } = queued else { panic!("{queued:?}") };
+    assert_eq!(first_seen, now);
+    passes(LEASE * 2);
+    assert_eq!(state(store, "k").await, State::Queued, "it has no lease");
+    let again = Enqueued::Queued { fence: Fence(1), first_seen, now: now + LEASE * 2, is_new: false };
+    assert_eq!(enqueues(store, "k", 2).await, again);
+    assert_eq!(store.list(Which::All, None, 10).await.unwrap().len(), 1);
+    assert_eq!(store.list(Which::Unknown, None, 10).await.unwrap().len(), 0);
+    let other = Enqueue { fingerprint: Fingerprint([8; 32]), ..to_queue(3) };
+    assert_eq!(store.enqueue(&scope("k"), &other).await.unwrap(), Enqueued::OtherFingerprint);
+    assert_eq!(claims(store, "k", &ask(4)).await, Claimed::Run { fence: Fence(2), taken_over: false });
+    assert_eq!(settles(store, "k", 1, Settle::Release).await, Settled::Fenced { current: Fence(2) }, "M5");
+    assert!(matches!(enqueues(store, "k", 5).await, Enqueued::Stands { state: State::InProgress { .. }, .. }));
+    assert_eq!(settles(store, "k", 2, Settle::Complete(answer())).await, Settled::Done);
+    assert_eq!(enqueues(store, "k", 6).await, Enqueued::Stands { state: State::Completed, first_seen });
+    assert_eq!(store.read(&scope("k")).await.unwrap().unwrap().answer, Some(answer()));
+
+    enqueues(store, "old", 1).await;
+    passes(RETENTION - Duration::from_nanos(1));
+    assert_eq!(state(store, "old").await, State::Queued, "as long as records are kept");
+    passes(Duration::from_nanos(1));
+    assert_eq!(store.reap(10).await.unwrap(), 2);
+    assert!(store.read(&scope("old")).await.unwrap().is_none());
+}
+
+async fn what_is_set_aside_says_why<St: Store>(store: &St, passes: &impl Fn(Duration)) {
+    let why = |why: &'static str| Answer::new(http::StatusCode::SERVICE_UNAVAILABLE, why);
+    let kept = async || store.read(&scope("k")).await.unwrap().map(|kept| (kept.record.state, kept.answer)).unwrap();
+    let first = enqueues(store, "k", 1).await;
+    assert_eq!(settles(store, "k", 1, Settle::SetAside(why("not published"))).await, Settled::Done);
+    assert_eq!(kept().await, (State::FailedRetryable, Some(why("not published"))));
+    assert_eq!(settles(store, "k", 1, Settle::SetAside(why("expired"))).await, Settled::Done, "the last reason");
+    assert_eq!(kept().await, (State::FailedRetryable, Some(why("expired"))));
+    passes(LEASE);
+    let Enqueued::Queued { fence: Fence(2), first_seen, is_new: true, .. } = enqueues(store, "k", 2).await else {
+        panic!("it may be tried again")
+    };
+    assert!(
+        matches!(first, Enqueued::Queued { first_seen: first, .. } if first == first_seen),
+        "Q1: and is no younger"
+    );
+    assert_eq!(kept().await, (State::Queued, None));
+    assert_eq!(settles(store, "k", 2, Settle::Complete(why("discarded"))).await, Settled::Done);
+    assert_eq!(kept().await, (State::Completed, Some(why("discarded"))));
+    let set_aside = settles(store, "k", 2, Settle::SetAside(why("late"))).await;
+    assert_eq!(set_aside, Settled::Otherwise(State::Completed));
+}
+
+/// Only a store that tells.
+async fn who_waits_is_told<St: Store>(store: &St) {
+    let Some(changes) = store.changes() else { return };
+    let (mut watch, mut other) = (changes.watch(&scope("k")), changes.watch(&scope("other")));
+    let told = async |watch: &mut Watch| futures_util::FutureExt::now_or_never(watch.changed()).is_some();
+    enqueues(store, "k", 1).await;
+    assert!(told(&mut watch).await, "queued");
+    enqueues(store, "k", 2).await;
+    assert!(!told(&mut watch).await, "as before");
+    claims(store, "k", &ask(1)).await;
+    assert!(told(&mut watch).await, "begun");
+    settles(store, "k", 2, Settle::Complete(answer())).await;
+    assert!(told(&mut watch).await, "done");
+    settles(store, "k", 2, Settle::Complete(answer())).await;
+    assert!(!told(&mut watch).await, "as before");
+    assert!(!told(&mut other).await, "another");
 }
 
 async fn lists_in_pages<St: Store>(store: &St, passes: &impl Fn(Duration)) {

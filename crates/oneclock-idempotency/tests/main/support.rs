@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use oneclock::events::{Counting, Event, Observer};
-use oneclock_core::idempotency::{Claim, Fence, Record, Scope};
+use oneclock_core::idempotency::{Claim, Enqueue, Enqueued, Fence, Record, Scope};
 use oneclock_core::wire::Wall;
 use oneclock_idempotency::*;
 use tower::ServiceExt as _;
@@ -201,6 +201,11 @@ impl Store for Moody {
             Ok(_) => Err(StoreError::failed("connection reset")),
             Err(_) => found,
         }
+    }
+
+    async fn enqueue(&self, scope: &Scope, ask: &Enqueue) -> Result<Enqueued, StoreError> {
+        self.mood("enqueue").await?;
+        self.inner.enqueue(scope, ask).await
     }
 
     async fn settle(&self, scope: &Scope, fence: Fence, settle: Settle) -> Result<Settled, StoreError> {

@@ -16,9 +16,11 @@ use std::time::Duration;
 
 use oneclock::Operation;
 use oneclock_core::Name;
-use oneclock_core::idempotency::{Claim, Claiming, Fence, Record, Scope, Stepped, claim};
+use oneclock_core::idempotency::{
+    Claim, Claiming, Enqueue, Enqueued, Enqueueing, Fence, Record, Scope, Stepped, claim, enqueue,
+};
 use oneclock_core::wire::Wall;
-use oneclock_idempotency::{Found, Kept, Settle, Settled, Store, StoreError, Which};
+use oneclock_idempotency::{Changes, Found, Kept, Settle, Settled, Store, StoreError, Which};
 
 use self::table::Reads;
 use crate::{Client, Pool};
@@ -51,6 +53,7 @@ pub struct IdempotencyStore {
     within: Duration,
     wait_at_most: Duration,
     clock: Option<Clock>,
+    changes: Changes,
 }
 
 type Clock = Arc<dyn Fn() -> Wall + Send + Sync>;
@@ -95,7 +98,8 @@ impl IdempotencyStore {
 
     /// Begins a store on the database of `pool`.
     pub fn builder(pool: Pool) -> IdempotencyStoreBuilder {
-        IdempotencyStoreBuilder(Self { pool, within: DEFAULT_WITHIN, wait_at_most: DEFAULT_WAIT, clock: None })
+        let (within, wait_at_most, changes) = (DEFAULT_WITHIN, DEFAULT_WAIT, Changes::new());
+        IdempotencyStoreBuilder(Self { pool, within, wait_at_most, clock: None, changes })
     }
 
     /// Makes the tables, where they are not there yet. Several processes may do so at the same time.
@@ -137,7 +141,24 @@ impl Store for IdempotencyStore {
             let Claiming { write, claimed } = claim(seen.found.as_ref(), seen.floor, asked, seen.now);
             let Some(record) = write else { return Ok(Found { claimed, answer: seen.answer }) };
             if table::write(&mut client, scope, seen.found.as_ref(), &record, None).await? {
+                self.changes.changed(scope);
                 return Ok(Found { claimed, answer: None });
+            }
+        }
+    }
+
+    async fn enqueue(&self, scope: &Scope, ask: &Enqueue) -> Result<Enqueued, StoreError> {
+        let mut client = self.client("enqueue").await?;
+        loop {
+            let seen = table::read(&mut client, scope, Reads::Record, self.now()).await?;
+            if !seen.is_durable {
+                return Err(StoreError::failed(NotDurable));
+            }
+            let Enqueueing { write, enqueued } = enqueue(seen.found.as_ref(), seen.floor, ask, seen.now);
+            let Some(record) = write else { return Ok(enqueued) };
+            if table::write(&mut client, scope, seen.found.as_ref(), &record, None).await? {
+                self.changes.changed(scope);
+                return Ok(enqueued);
             }
         }
     }
@@ -149,11 +170,11 @@ impl Store for IdempotencyStore {
             let Some(before) = seen.found else { return Ok(Settled::Absent) };
             let stepped = before.step(fence, settle.step(), seen.now);
             let Stepped::Done(record) = stepped else { return Ok(stepped.into()) };
-            let answer = if let Settle::Complete(answer) = &settle { Some(answer) } else { None };
             if !seen.is_durable {
                 return Err(StoreError::failed(NotDurable));
             }
-            if table::write(&mut client, scope, Some(&before), &record, answer).await? {
+            if table::write(&mut client, scope, Some(&before), &record, settle.answer()).await? {
+                self.changes.changed(scope);
                 return Ok(stepped.into());
             }
         }
@@ -178,6 +199,10 @@ impl Store for IdempotencyStore {
     async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
         let mut client = self.client("reap").await?;
         table::reap(&mut client, limit, self.now()).await
+    }
+
+    fn changes(&self) -> Option<&Changes> {
+        Some(&self.changes)
     }
 }
 

@@ -146,7 +146,10 @@ impl IdempotencyStore {
             return Err(StoreError::failed("the record was changed by the work itself").into());
         }
         match transaction.commit().await {
-            Ok(()) => Ok(Once::Ran(answer)),
+            Ok(()) => {
+                self.changes.changed(scope);
+                Ok(Once::Ran(answer))
+            }
             Err(error) => Err(NotOnce::Commit(error)),
         }
     }

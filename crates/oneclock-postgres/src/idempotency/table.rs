@@ -38,8 +38,10 @@ CREATE TABLE IF NOT EXISTS oneclock_idempotency (
 );
 CREATE INDEX IF NOT EXISTS oneclock_idempotency_open ON oneclock_idempotency (principal, method, route, key)
     WHERE state IN ('in_progress', 'unknown');
-CREATE INDEX IF NOT EXISTS oneclock_idempotency_settled ON oneclock_idempotency (expires)
-    WHERE state IN ('completed', 'failed_retryable');
+-- As it was before work could be queued.
+DROP INDEX IF EXISTS oneclock_idempotency_settled;
+CREATE INDEX IF NOT EXISTS oneclock_idempotency_not_open ON oneclock_idempotency (expires)
+    WHERE state IN ('completed', 'failed_retryable', 'queued');
 CREATE TABLE IF NOT EXISTS oneclock_idempotency_floor (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     fence BIGINT NOT NULL
@@ -219,7 +221,7 @@ pub(super) async fn reap(session: &mut Session, limit: usize, clock: Option<Wall
         "WITH at AS MATERIALIZED (SELECT {NOW} AS now),
          old AS (
              SELECT t.principal, t.method, t.route, t.key FROM oneclock_idempotency AS t
-             WHERE t.state IN ('completed', 'failed_retryable') AND t.expires <= (SELECT now FROM at)
+             WHERE t.state IN ('completed', 'failed_retryable', 'queued') AND t.expires <= (SELECT now FROM at)
              ORDER BY t.expires LIMIT $2 FOR UPDATE SKIP LOCKED
          ),
          gone AS (
@@ -252,6 +254,7 @@ fn scope(row: &Row) -> Result<Scope, StoreError> {
 fn record(row: &Row) -> Result<Record, StoreError> {
     let wall = |column| get::<i64>(row, column).map(|nanos| Wall::from_nanos(unsigned(nanos)));
     let state = match get::<&str>(row, 7)? {
+        "queued" => State::Queued,
         "in_progress" => State::InProgress { lease_until: wall(9)? },
         "completed" => State::Completed,
         "failed_retryable" => State::FailedRetryable,

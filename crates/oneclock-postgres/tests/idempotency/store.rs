@@ -163,3 +163,27 @@ fn what_contradicts_itself_shows_at_once() {
     let error = IdempotencyStore::builder(pool).within(ms(0)).build().unwrap_err();
     assert!(matches!(error, BadStore::NoTime), "{error}");
 }
+
+/// Tables of a version in which nothing could be queued: their rows are read, and an index takes part in reaping what is queued now.
+#[tokio::test]
+async fn tables_from_before_there_was_a_queue_are_read() {
+    let database = Database::new().await;
+    let store = store_in(&database.config(), "public").build().unwrap();
+    store.create().await.unwrap();
+    store.claim(&scope("old"), &ask(1)).await.unwrap();
+    let outside = database.outside().await;
+    outside
+        .batch_execute(
+            "DROP INDEX oneclock_idempotency_not_open;
+             CREATE INDEX oneclock_idempotency_settled ON oneclock_idempotency (expires)
+             WHERE state IN ('completed', 'failed_retryable')",
+        )
+        .await
+        .unwrap();
+    store.create().await.unwrap();
+    assert!(matches!(store.claim(&scope("old"), &ask(2)).await.unwrap().claimed, Claimed::InProgress { .. }));
+    let names = "SELECT indexname FROM pg_indexes WHERE tablename = 'oneclock_idempotency' ORDER BY indexname";
+    let names: Vec<String> = outside.query(names, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    let want = ["oneclock_idempotency_not_open", "oneclock_idempotency_open", "oneclock_idempotency_pkey"];
+    assert_eq!(names, want);
+}

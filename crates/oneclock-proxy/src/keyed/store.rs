@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oneclock::Shutdown;
-use oneclock_core::idempotency::{Claim, Fence, Record, Scope};
-use oneclock_idempotency::{Found, Kept, Reconciler, Settle, Settled, Store, StoreError, Which};
+use oneclock_core::idempotency::{Claim, Enqueue, Enqueued, Fence, Record, Scope};
+use oneclock_idempotency::{Changes, Found, Kept, Reconciler, Settle, Settled, Store, StoreError, Which};
 use oneclock_postgres::tokio_postgres::error::SqlState;
 use oneclock_postgres::{PgError, Pool};
 use tokio::sync::OnceCell;
@@ -227,6 +227,14 @@ impl Store for KeyStore {
         }
     }
 
+    async fn enqueue(&self, scope: &Scope, ask: &Enqueue) -> Result<Enqueued, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.enqueue(scope, ask).await,
+            Self::Postgres(tables) => tables.ready().await?.enqueue(scope, ask).await,
+            Self::Unopened => Err(StoreError::Closed),
+        }
+    }
+
     async fn settle(&self, scope: &Scope, fence: Fence, settle: Settle) -> Result<Settled, StoreError> {
         match self {
             Self::Sqlite(store) => store.settle(scope, fence, settle).await,
@@ -261,6 +269,14 @@ impl Store for KeyStore {
             Self::Sqlite(store) => store.reap(limit).await,
             Self::Postgres(tables) => tables.ready().await?.reap(limit).await,
             Self::Unopened => Err(StoreError::Closed),
+        }
+    }
+
+    fn changes(&self) -> Option<&Changes> {
+        match self {
+            Self::Sqlite(store) => store.changes(),
+            Self::Postgres(tables) => tables.store.changes(),
+            Self::Unopened => None,
         }
     }
 }

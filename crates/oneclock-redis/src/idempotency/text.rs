@@ -33,6 +33,7 @@ pub(super) fn record(fields: &[Option<Vec<u8>>]) -> Result<Option<(Record, Optio
     let nanos = |name| number(field(name), name);
     let wall = |name| nanos(name).map(Wall::from_nanos);
     let state = match state {
+        b"queued" => State::Queued,
         b"in_progress" => State::InProgress { lease_until: wall("lease_until")? },
         b"completed" => State::Completed,
         b"failed_retryable" => State::FailedRetryable,

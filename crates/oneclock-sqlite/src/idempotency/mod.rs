@@ -15,9 +15,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use oneclock::clock;
-use oneclock_core::idempotency::{Claim, Fence, Record, Scope};
+use oneclock_core::idempotency::{Claim, Claimed, Enqueue, Enqueued, Fence, Record, Scope};
 use oneclock_core::wire::Wall;
-use oneclock_idempotency::{Found, Kept, Settle, Settled, Store, StoreError, Which};
+use oneclock_idempotency::{Changes, Found, Kept, Settle, Settled, Store, StoreError, Which};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
@@ -116,6 +116,7 @@ struct Shared {
     places: usize,
     writer: Option<JoinHandle<()>>,
     counts: Arc<Counts>,
+    changes: Changes,
 }
 
 #[derive(Default)]
@@ -170,11 +171,27 @@ impl IdempotencyStore {
 
 impl Store for IdempotencyStore {
     async fn claim(&self, scope: &Scope, claim: &Claim) -> Result<Found, StoreError> {
-        self.ask(|reply| Command::Claim { scope: scope.clone(), claim: *claim, reply }).await
+        let found = self.ask(|reply| Command::Claim { scope: scope.clone(), claim: *claim, reply }).await?;
+        if matches!(found.claimed, Claimed::Run { .. }) {
+            self.0.changes.changed(scope);
+        }
+        Ok(found)
+    }
+
+    async fn enqueue(&self, scope: &Scope, ask: &Enqueue) -> Result<Enqueued, StoreError> {
+        let enqueued = self.ask(|reply| Command::Enqueue { scope: scope.clone(), ask: *ask, reply }).await?;
+        if matches!(enqueued, Enqueued::Queued { is_new: true, .. }) {
+            self.0.changes.changed(scope);
+        }
+        Ok(enqueued)
     }
 
     async fn settle(&self, scope: &Scope, fence: Fence, settle: Settle) -> Result<Settled, StoreError> {
-        self.ask(|reply| Command::Settle { scope: scope.clone(), fence, settle, reply }).await
+        let settled = self.ask(|reply| Command::Settle { scope: scope.clone(), fence, settle, reply }).await?;
+        if settled == Settled::Done {
+            self.0.changes.changed(scope);
+        }
+        Ok(settled)
     }
 
     async fn read(&self, scope: &Scope) -> Result<Option<Kept>, StoreError> {
@@ -192,6 +209,10 @@ impl Store for IdempotencyStore {
 
     async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
         self.ask(|reply| Command::Reap { limit, reply }).await
+    }
+
+    fn changes(&self) -> Option<&Changes> {
+        Some(&self.0.changes)
     }
 }
 
@@ -263,7 +284,8 @@ impl IdempotencyStoreBuilder {
         let writer = Writer { connection, batch, clock, counts: Arc::clone(&counts) };
         let thread = std::thread::Builder::new().name("idempotency".to_owned());
         let writer = thread.spawn(move || writer.run(receiver)).map_err(start)?;
-        Ok(IdempotencyStore(Arc::new(Shared { queue: Some(sender), places: queue, writer: Some(writer), counts })))
+        let (queue, places, writer, changes) = (Some(sender), queue, Some(writer), Changes::new());
+        Ok(IdempotencyStore(Arc::new(Shared { queue, places, writer, counts, changes })))
     }
 }
 

@@ -33,8 +33,10 @@ CREATE TABLE IF NOT EXISTS oneclock_idempotency (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS oneclock_idempotency_open ON oneclock_idempotency (principal, method, route, key)
     WHERE state IN ('in_progress', 'unknown');
-CREATE INDEX IF NOT EXISTS oneclock_idempotency_settled ON oneclock_idempotency (expires)
-    WHERE state IN ('completed', 'failed_retryable');
+-- As it was before work could be queued.
+DROP INDEX IF EXISTS oneclock_idempotency_settled;
+CREATE INDEX IF NOT EXISTS oneclock_idempotency_not_open ON oneclock_idempotency (expires)
+    WHERE state IN ('completed', 'failed_retryable', 'queued');
 CREATE TABLE IF NOT EXISTS oneclock_idempotency_floor (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     fence INTEGER NOT NULL
@@ -140,7 +142,7 @@ pub(super) fn list(
 
 pub(super) fn reap(connection: &Connection, limit: usize, now: Wall) -> rusqlite::Result<usize> {
     let old = "SELECT principal, method, route, key FROM oneclock_idempotency
-               WHERE state IN ('completed', 'failed_retryable') AND expires <= ?1 ORDER BY expires LIMIT ?2";
+               WHERE state IN ('completed', 'failed_retryable', 'queued') AND expires <= ?1 ORDER BY expires LIMIT ?2";
     let by = params![nanos(now), clamped(limit as u64)];
     // The floor first, from the same rows: fences grow over what goes.
     let mut floor = connection.prepare_cached(&format!(
@@ -163,6 +165,7 @@ fn scope(row: &Row<'_>) -> rusqlite::Result<Scope> {
 fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
     let wall = |column| row.get(column).map(|nanos: i64| Wall::from_nanos(unsigned(nanos)));
     let state = match row.get_ref(7)?.as_str()? {
+        "queued" => State::Queued,
         "in_progress" => State::InProgress { lease_until: wall(9)? },
         "completed" => State::Completed,
         "failed_retryable" => State::FailedRetryable,

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use oneclock_core::idempotency::{Claim, Claiming, Fence, Record, Scope, Stepped, claim};
+use oneclock_core::idempotency::{
+    Claim, Claiming, Enqueue, Enqueued, Enqueueing, Fence, Record, Scope, Stepped, claim, enqueue,
+};
 use oneclock_core::wire::Wall;
 use oneclock_idempotency::{Found, Kept, Settle, Settled, StoreError, Which};
 use rusqlite::Connection;
@@ -19,6 +21,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 /// One request to the store.
 pub(super) enum Command {
     Claim { scope: Scope, claim: Claim, reply: Reply<Found> },
+    Enqueue { scope: Scope, ask: Enqueue, reply: Reply<Enqueued> },
     Settle { scope: Scope, fence: Fence, settle: Settle, reply: Reply<Settled> },
     Read { scope: Scope, reply: Reply<Option<Kept>> },
     List { which: Which, after: Option<Scope>, limit: usize, reply: Reply<Vec<(Scope, Record)>> },
@@ -98,6 +101,7 @@ impl Writer {
         let connection = &self.connection;
         match command {
             Command::Claim { scope, claim, reply } => hold(reply, claims(connection, &scope, &claim, now)),
+            Command::Enqueue { scope, ask, reply } => hold(reply, enqueues(connection, &scope, &ask, now)),
             Command::Settle { scope, fence, settle, reply } => {
                 hold(reply, settles(connection, &scope, fence, &settle, now))
             }
@@ -126,6 +130,16 @@ fn claims(connection: &Connection, scope: &Scope, asked: &Claim, now: Wall) -> r
     }
 }
 
+fn enqueues(connection: &Connection, scope: &Scope, ask: &Enqueue, now: Wall) -> rusqlite::Result<Enqueued> {
+    let found = table::read(connection, scope)?.map(|kept| kept.record);
+    let floor = if found.is_some() { Fence::NONE } else { table::floor(connection)? };
+    let Enqueueing { write, enqueued } = enqueue(found.as_ref(), floor, ask, now);
+    if let Some(record) = write {
+        table::write(connection, scope, &record, None)?;
+    }
+    Ok(enqueued)
+}
+
 fn settles(
     connection: &Connection,
     scope: &Scope,
@@ -136,8 +150,7 @@ fn settles(
     let Some(kept) = table::read(connection, scope)? else { return Ok(Settled::Absent) };
     let stepped = kept.record.step(fence, settle.step(), now);
     if let Stepped::Done(record) = stepped {
-        let answer = if let Settle::Complete(answer) = settle { Some(answer) } else { None };
-        table::write(connection, scope, &record, answer)?;
+        table::write(connection, scope, &record, settle.answer())?;
     }
     Ok(stepped.into())
 }
@@ -168,6 +181,7 @@ impl Command {
     fn is_wanted(&self) -> bool {
         match self {
             Self::Claim { reply, .. } => !reply.is_closed(),
+            Self::Enqueue { reply, .. } => !reply.is_closed(),
             Self::Settle { .. } => true,
             Self::Read { reply, .. } => !reply.is_closed(),
             Self::List { reply, .. } => !reply.is_closed(),
@@ -178,6 +192,7 @@ impl Command {
     fn given_up(self) -> Held {
         match self {
             Self::Claim { reply, .. } => hold_back(reply, None),
+            Self::Enqueue { reply, .. } => hold_back(reply, None),
             Self::Settle { reply, .. } => hold_back(reply, None),
             Self::Read { reply, .. } => hold_back(reply, None),
             Self::List { reply, .. } => hold_back(reply, None),

@@ -202,3 +202,30 @@ fn m1_a_database_without_a_write_ahead_log_is_refused() {
         assert!(matches!(refused, Err(BadStore::NotDurable { .. })), "{path:?}: {:?}", refused.map(drop));
     }
 }
+
+/// A file of a version in which nothing could be queued: its rows are read, and an index takes part in reaping what is queued now.
+#[tokio::test]
+async fn a_file_from_before_there_was_a_queue_is_read() {
+    let folder = Folder::new();
+    let store = folder.builder().build().unwrap();
+    store.claim(&scope("old"), &ask(1)).await.unwrap();
+    store.settle(&scope("old"), Fence(1), Settle::Complete(Answer::new(http::StatusCode::OK, "x"))).await.unwrap();
+    drop(store);
+    let indexes = |connection: &rusqlite::Connection| {
+        let mut select =
+            connection.prepare("SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE INDEX%' ORDER BY name").unwrap();
+        let names = select.query_map([], |row| row.get::<_, String>(0)).unwrap();
+        names.map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let other = rusqlite::Connection::open(folder.path.join("store.sqlite")).unwrap();
+    other
+        .execute_batch(
+            "DROP INDEX oneclock_idempotency_not_open;
+             CREATE INDEX oneclock_idempotency_settled ON oneclock_idempotency (expires)
+             WHERE state IN ('completed', 'failed_retryable');",
+        )
+        .unwrap();
+    let store = folder.builder().build().unwrap();
+    assert!(store.read(&scope("old")).await.unwrap().expect("a record").answer.is_some());
+    assert_eq!(indexes(&other), ["oneclock_idempotency_not_open", "oneclock_idempotency_open"]);
+}

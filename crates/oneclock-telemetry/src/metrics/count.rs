@@ -8,8 +8,9 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use metrics::{Counter, Histogram};
-use oneclock::events::{Arrived, Called, Event, Late, Observer, OperationEnded, Refusal};
+use oneclock::events::{Arrived, Called, Delivered, Event, Late, Observer, OperationEnded, Refusal};
 use oneclock::operation::Kind;
+use oneclock_core::expiry::Why;
 use oneclock_core::retry::Stop;
 use oneclock_core::{BoundBy, Cause, Ending, Name, Reason, Stage};
 
@@ -65,6 +66,9 @@ families! {
     detached: Counter = DETACHED,
     panicked: Counter = PANICKED,
     keyed: Counter = KEYED,
+    deliveries: Counter = DELIVERIES,
+    message_wait: Histogram = MESSAGE_WAIT,
+    message_faults: Counter = MESSAGE_FAULTS,
 }
 
 /// The layer of [`names::CANCELLATIONS`] that a request is.
@@ -97,6 +101,7 @@ impl Observer for Metrics {
             }
             Event::Detached { from, .. } => to.detached.count(sink, [from.as_str()], []),
             Event::Panicked { operation, .. } => to.panicked.count(sink, [operation.as_str()], []),
+            Event::Delivered(delivered) => to.delivered(sink, delivered),
             Event::Keyed { route, what } => to.keyed.count(sink, [route.as_str()], [what.as_str()]),
             _ => {}
         }
@@ -120,6 +125,18 @@ impl Families {
         }
         if arrived.skew_suspected {
             self.skew.count(sink, who, []);
+        }
+    }
+
+    fn delivered(&self, sink: &Sink, delivered: &Delivered) {
+        let queue = [delivered.queue.as_str()];
+        let reason = delivered.end.why().map_or(names::NONE, Why::as_str);
+        self.deliveries.count(sink, queue, [delivered.policy.as_str(), delivered.end.as_str(), reason]);
+        if let Some(waited) = delivered.waited {
+            self.message_wait.sample(sink, queue, [], waited);
+        }
+        for fault in &delivered.faults {
+            self.message_faults.count(sink, queue, [fault.as_str()]);
         }
     }
 

@@ -30,7 +30,7 @@ pub struct Counting {
 
 impl Counting {
     /// How often events of this kind came: `arrived`, `refused <reason>`, `ended ok`, `ended <cause>`,
-    /// `called <outcome>`, `not called <reason>`, `keyed <what>`, `retried`, `hedged`, `gave up <why>`, `late`, `ran on`,
+    /// `called <outcome>`, `not called <reason>`, `keyed <what>`, `delivered <end>`, `retried`, `hedged`, `gave up <why>`, `late`, `ran on`,
     /// `detached`, `panicked`.
     pub fn count(&self, kind: &str) -> u64 {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).get(kind).copied().unwrap_or(0)
@@ -62,6 +62,7 @@ impl Observer for Counting {
             Event::RanOn { .. } => "ran on".to_owned(),
             Event::Detached { .. } => "detached".to_owned(),
             Event::Keyed { what, .. } => what.to_string(),
+            Event::Delivered(delivered) => format!("delivered {}", delivered.end),
             Event::Breaker { change, .. } => format!("breaker {}", change.as_str()),
             Event::Panicked { .. } => "panicked".to_owned(),
         };

@@ -50,6 +50,7 @@ impl fmt::Display for Event<'_> {
             }
             Self::Detached { from, operation, reason } => write!(f, "{from}: {operation} may outlive it: {reason}"),
             Self::Keyed { route, what } => write!(f, "{route}: {what}"),
+            Self::Delivered(delivered) => delivered.fmt(f),
             Self::Breaker { destination, change } => write!(f, "{destination}: its breaker: {}", change.as_str()),
             Self::Panicked { operation, work } => write!(f, "{} panicked", Hop(operation, Some(work))),
         }

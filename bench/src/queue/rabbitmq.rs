@@ -1,0 +1,86 @@
+//! RabbitMQ: lapin alone, and oneclock-queue over it.
+//!
+//! Both publish persistent, mandatory messages into quorum queues, wait for the broker's confirmation, and acknowledge each message.
+//! The bare client has all of them on one channel and sends no header fields, which the broker has to read; ours sends its envelope.
+
+use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use oneclock_bench::Failed;
+use oneclock_queue::rabbitmq::RabbitMq;
+use oneclock_queue::rabbitmq::lapin::options::{BasicPublishOptions, BasicQosOptions, QueueDeclareOptions};
+use oneclock_queue::rabbitmq::lapin::types::{AMQPValue, FieldTable};
+use oneclock_queue::rabbitmq::lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+
+use crate::side::{self, AT_ONCE, BODY, Pair, Rates, rate};
+
+pub(crate) struct OfRabbitMq {
+    name: String,
+    publishes: Channel,
+    receives: Connection,
+    queue: RabbitMq,
+}
+
+const PREFETCH: u16 = 256;
+
+pub(crate) async fn pair() -> Result<OfRabbitMq, Failed> {
+    let address = std::env::var("ONECLOCK_RABBITMQ_URL").unwrap_or_else(|_| "amqp://guest:guest@127.0.0.1:5672/%2f".to_owned());
+    let name = format!("bench-{}", std::process::id());
+    let publishes = Connection::connect(&address, ConnectionProperties::default()).await?.create_channel().await?;
+    publishes.confirm_select(Default::default()).await?;
+    let mut quorum = FieldTable::default();
+    quorum.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    publishes.queue_declare(format!("{name}-bare").into(), QueueDeclareOptions::durable(), quorum).await?;
+    let receives = Connection::connect(&address, ConnectionProperties::default()).await?;
+    let queue = RabbitMq::builder(address, format!("{name}-ours")).prefetch(PREFETCH).publish_at_once(AT_ONCE).build().await?;
+    Ok(OfRabbitMq { name, publishes, receives, queue })
+}
+
+impl OfRabbitMq {
+    pub(crate) async fn remove(&self) -> Result<(), Failed> {
+        self.publishes.queue_delete(format!("{}-bare", self.name).into(), Default::default()).await?;
+        self.queue.delete().await?;
+        Ok(())
+    }
+}
+
+impl Pair for OfRabbitMq {
+    fn name(&self) -> &'static str {
+        "rabbitmq"
+    }
+
+    async fn bare(&self, messages: usize) -> Result<Rates, Failed> {
+        let queue = format!("{}-bare", self.name);
+        let published = rate(messages, async {
+            let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+            let each = stream::iter(0..messages).map(|_| async {
+                let persistent = BasicProperties::default().with_delivery_mode(2);
+                let sent = self.publishes.basic_publish("".into(), queue.as_str().into(), options, &BODY, persistent);
+                if sent.await?.await?.is_ack() { Ok(()) } else { Err(Failed::from("not confirmed")) }
+            });
+            each.buffer_unordered(AT_ONCE).try_collect::<()>().await
+        });
+        let published = published.await?;
+        let channel = self.receives.create_channel().await?;
+        channel.basic_qos(PREFETCH, BasicQosOptions::default()).await?;
+        let consumer = channel.basic_consume(queue.as_str().into(), "".into(), Default::default(), FieldTable::default());
+        let mut consumer = consumer.await?;
+        let settled = rate(messages, async {
+            let mut left = messages;
+            while left > 0 {
+                let mut got = Vec::new();
+                let mut next = Some(consumer.next().await);
+                while let Some(Some(delivery)) = next {
+                    got.push(delivery?);
+                    next = if got.len() < AT_ONCE.min(left) { consumer.next().now_or_never() } else { None };
+                }
+                left -= got.len();
+                futures_util::future::try_join_all(got.iter().map(|delivery| delivery.ack(Default::default()))).await?;
+            }
+            Ok(())
+        });
+        Ok(Rates { published, settled: settled.await? })
+    }
+
+    async fn ours(&self, messages: usize) -> Result<Rates, Failed> {
+        side::ours(&self.queue, messages).await
+    }
+}

@@ -1,0 +1,100 @@
+//! For how long a piece of work is ours to do: until it expires, and as long as its lease is kept.
+//!
+//! Decides nothing of its own: `oneclock_core::expiry` has the rules (`Gate`, `Lease`). Keeps the lease alive while the handler
+//! runs, and says when it is lost.
+
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use oneclock::clock;
+use oneclock_core::expiry::{Gate, Lease, Stop, Terms};
+use oneclock_core::{Deadline, Tick};
+
+use crate::broker::{Delivery, NotSettled};
+
+/// The hold on a piece of work.
+#[derive(Debug)]
+pub(super) struct Tenure {
+    gate: Gate,
+    lease: Option<Mutex<Lease>>, // `None`: as long as its connection stands
+    begun: AtomicBool,
+}
+
+/// How long one heartbeat may take before it is asked again.
+const HEARTBEAT_WITHIN: Duration = Duration::from_secs(5);
+
+/// The least between two heartbeats of which the first failed.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+impl Tenure {
+    /// Of a delivery that was judged at `now`.
+    pub(super) fn new<D: Delivery>(delivery: &D, terms: &Terms, now: Tick) -> Self {
+        let lease = delivery.lease().map(|length| Mutex::new(Lease::new(length, delivery.asked())));
+        Self { gate: Gate::new(terms, now), lease, begun: AtomicBool::new(false) }
+    }
+
+    /// Whether a step that cannot be taken back may begin. From the first one on it is not known any more that nothing happened.
+    pub(super) fn before_effect(&self, now: Tick) -> Result<(), Stop> {
+        self.still_begins(now)?;
+        self.begun.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether one could begin.
+    pub(super) fn still_begins(&self, now: Tick) -> Result<(), Stop> {
+        if self.holds(now) { self.gate.may_begin(now) } else { Err(Stop::LeaseLost) }
+    }
+
+    /// Whether a step that cannot be taken back has begun.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Acquire)
+    }
+
+    /// Whether it is still ours.
+    pub(super) fn holds(&self, now: Tick) -> bool {
+        self.with_lease(|lease| lease.holds(now)).unwrap_or(true)
+    }
+
+    /// Until when it is, unless it is renewed.
+    pub(super) fn until(&self) -> Option<Tick> {
+        self.with_lease(|lease| lease.until())
+    }
+
+    /// Keeps the lease. Returns when it is lost; never, where there is none to keep.
+    pub(super) async fn keep<D: Delivery>(&self, delivery: &D) {
+        let mut not_before = Tick::default();
+        loop {
+            let Some((due, until)) = self.with_lease(|lease| (lease.heartbeat_at(), lease.until())) else {
+                return pending().await;
+            };
+            sleep_until(due.max(not_before).min(until)).await;
+            let asked = clock::now();
+            if !self.holds(asked) {
+                return;
+            }
+            let within = until.since(asked).min(HEARTBEAT_WITHIN);
+            match tokio::time::timeout(within, delivery.renew()).await {
+                Ok(Ok(())) => {
+                    self.with_lease(|lease| lease.renewed(asked));
+                }
+                Ok(Err(NotSettled::Lost)) => {
+                    self.with_lease(Lease::lost);
+                    return;
+                }
+                // Whether it was renewed is not known: asked again, soon, as long as it is ours for certain.
+                Ok(Err(NotSettled::Failed(_))) | Err(_) => not_before = clock::now() + AGAIN_AFTER.max(within / 10),
+            }
+        }
+    }
+
+    fn with_lease<R>(&self, f: impl FnOnce(&mut Lease) -> R) -> Option<R> {
+        let lease = self.lease.as_ref()?;
+        Some(f(&mut lease.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+async fn sleep_until(tick: Tick) {
+    tokio::time::sleep_until(clock::instant(Deadline::at(tick))).await;
+}
