@@ -64,7 +64,13 @@ async fn bench(options: &Options) -> Result<ExitCode, Failed> {
     rabbitmq.remove().await?;
     for row in rows?.into_iter().chain(more?) {
         lowest = lowest.min(row.ratio.median);
-        lines.push(format!("{:<28} {:>9.0}/s bare {:>9.0}/s ours   {}", row.what, row.bare, row.ours, row.ratio.shown(2)));
+        lines.push(format!(
+            "{:<28} {:>9.0}/s bare {:>9.0}/s ours   {}",
+            row.what,
+            row.bare,
+            row.ours,
+            row.ratio.shown(2)
+        ));
     }
     let text = lines.join("\n") + "\n";
     print!("{text}");

@@ -5,10 +5,10 @@
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use oneclock_bench::Failed;
 use oneclock_queue::nats::Nats;
+use oneclock_queue::nats::async_nats;
 use oneclock_queue::nats::async_nats::jetstream::consumer::{PullConsumer, pull};
 use oneclock_queue::nats::async_nats::jetstream::stream::{Config, RetentionPolicy};
 use oneclock_queue::nats::async_nats::jetstream::{self, Context};
-use oneclock_queue::nats::async_nats;
 
 use crate::side::{self, AT_ONCE, BODY, Pair, Rates, rate};
 
@@ -30,11 +30,8 @@ pub(crate) async fn pair() -> Result<OfNats, Failed> {
         ..Config::default()
     };
     let stream = context.create_stream(config).await?;
-    let consumer = pull::Config {
-        durable_name: Some("main".to_owned()),
-        max_ack_pending: 10_000,
-        ..pull::Config::default()
-    };
+    let consumer =
+        pull::Config { durable_name: Some("main".to_owned()), max_ack_pending: 10_000, ..pull::Config::default() };
     let consumer = stream.create_consumer(consumer).await?;
     let queue = Nats::builder(async_nats::connect(&address).await?, format!("{name}-ours")).build().await?;
     Ok(OfNats { context, name, consumer, queue })

@@ -22,7 +22,8 @@ pub(crate) struct OfRabbitMq {
 const PREFETCH: u16 = 256;
 
 pub(crate) async fn pair() -> Result<OfRabbitMq, Failed> {
-    let address = std::env::var("ONECLOCK_RABBITMQ_URL").unwrap_or_else(|_| "amqp://guest:guest@127.0.0.1:5672/%2f".to_owned());
+    let address =
+        std::env::var("ONECLOCK_RABBITMQ_URL").unwrap_or_else(|_| "amqp://guest:guest@127.0.0.1:5672/%2f".to_owned());
     let name = format!("bench-{}", std::process::id());
     let publishes = Connection::connect(&address, ConnectionProperties::default()).await?.create_channel().await?;
     publishes.confirm_select(Default::default()).await?;
@@ -30,7 +31,8 @@ pub(crate) async fn pair() -> Result<OfRabbitMq, Failed> {
     quorum.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
     publishes.queue_declare(format!("{name}-bare").into(), QueueDeclareOptions::durable(), quorum).await?;
     let receives = Connection::connect(&address, ConnectionProperties::default()).await?;
-    let queue = RabbitMq::builder(address, format!("{name}-ours")).prefetch(PREFETCH).publish_at_once(AT_ONCE).build().await?;
+    let queue =
+        RabbitMq::builder(address, format!("{name}-ours")).prefetch(PREFETCH).publish_at_once(AT_ONCE).build().await?;
     Ok(OfRabbitMq { name, publishes, receives, queue })
 }
 
@@ -61,7 +63,8 @@ impl Pair for OfRabbitMq {
         let published = published.await?;
         let channel = self.receives.create_channel().await?;
         channel.basic_qos(PREFETCH, BasicQosOptions::default()).await?;
-        let consumer = channel.basic_consume(queue.as_str().into(), "".into(), Default::default(), FieldTable::default());
+        let consumer =
+            channel.basic_consume(queue.as_str().into(), "".into(), Default::default(), FieldTable::default());
         let mut consumer = consumer.await?;
         let settled = rate(messages, async {
             let mut left = messages;

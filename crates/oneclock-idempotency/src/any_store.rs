@@ -6,8 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use oneclock_core::idempotency::{Claim, Fence, Record, Scope};
+use oneclock_core::idempotency::{Claim, Enqueue, Enqueued, Fence, Record, Scope};
 
+use crate::Changes;
 use crate::store::{Found, Kept, Settle, Settled, Store, StoreError, Which};
 
 /// A store of whatever type. Cheap to clone; all clones are the same store.
@@ -29,6 +30,7 @@ pub struct AnyStore(Arc<dyn Boxed>);
 /// [`Store`], with futures whose type nobody has to know.
 trait Boxed: Send + Sync {
     fn claim<'a>(&'a self, scope: &'a Scope, claim: &'a Claim) -> BoxFuture<'a, Result<Found, StoreError>>;
+    fn enqueue<'a>(&'a self, scope: &'a Scope, ask: &'a Enqueue) -> BoxFuture<'a, Result<Enqueued, StoreError>>;
     fn settle<'a>(
         &'a self,
         scope: &'a Scope,
@@ -43,6 +45,7 @@ trait Boxed: Send + Sync {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<(Scope, Record)>, StoreError>>;
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>>;
+    fn changes(&self) -> Option<&Changes>;
 }
 
 impl AnyStore {
@@ -55,6 +58,10 @@ impl AnyStore {
 impl<S: Store> Boxed for S {
     fn claim<'a>(&'a self, scope: &'a Scope, claim: &'a Claim) -> BoxFuture<'a, Result<Found, StoreError>> {
         Box::pin(Store::claim(self, scope, claim))
+    }
+
+    fn enqueue<'a>(&'a self, scope: &'a Scope, ask: &'a Enqueue) -> BoxFuture<'a, Result<Enqueued, StoreError>> {
+        Box::pin(Store::enqueue(self, scope, ask))
     }
 
     fn settle<'a>(
@@ -82,11 +89,19 @@ impl<S: Store> Boxed for S {
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
         Box::pin(Store::reap(self, limit))
     }
+
+    fn changes(&self) -> Option<&Changes> {
+        Store::changes(self)
+    }
 }
 
 impl Store for AnyStore {
     async fn claim(&self, scope: &Scope, claim: &Claim) -> Result<Found, StoreError> {
         self.0.claim(scope, claim).await
+    }
+
+    async fn enqueue(&self, scope: &Scope, ask: &Enqueue) -> Result<Enqueued, StoreError> {
+        self.0.enqueue(scope, ask).await
     }
 
     async fn settle(&self, scope: &Scope, fence: Fence, settle: Settle) -> Result<Settled, StoreError> {
@@ -108,6 +123,10 @@ impl Store for AnyStore {
 
     async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
         self.0.reap(limit).await
+    }
+
+    fn changes(&self) -> Option<&Changes> {
+        self.0.changes()
     }
 }
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests: a panic is how they fail
 
-#[path = "../../oneclock-queue/tests/jobs_rules.rs"]
+#[path = "../../oneclock-queue/tests/jobs_rules/mod.rs"]
 #[allow(dead_code, reason = "shared with other crates, which use all of it")]
 mod jobs_rules;
 #[path = "main/relay.rs"]

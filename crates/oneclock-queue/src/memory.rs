@@ -9,9 +9,8 @@ use std::time::Duration;
 use oneclock::clock;
 use oneclock_core::expiry::names;
 use oneclock_core::wire::Wall;
-use oneclock_core::{Name, Tick};
+use oneclock_core::{Deadline, Name, Tick};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use crate::broker::{Broker, BrokerError, Dead, Delivery, Depth, Inspect, Lane, NotSettled, Settle};
 use crate::message::{Incoming, Message};
@@ -46,7 +45,7 @@ struct Stored {
     deliveries: u32,
     uncounted: u32,
     vanished: bool,
-    hidden_until: Option<Instant>,
+    hidden_until: Option<Tick>,
     is_leased: bool,
 }
 
@@ -110,8 +109,8 @@ impl MemoryBroker {
     }
 
     /// Takes what is there, or says when to look again.
-    fn take(&self, lane: Lane, at_most: usize) -> Result<Vec<MemoryDelivery>, Option<Instant>> {
-        let (now, asked) = (Instant::now(), clock::now());
+    fn take(&self, lane: Lane, at_most: usize) -> Result<Vec<MemoryDelivery>, Option<Tick>> {
+        let now = clock::now();
         let mut lanes = self.lanes();
         let mut taken = Vec::new();
         for stored in lanes.of(lane) {
@@ -126,7 +125,7 @@ impl MemoryBroker {
                     broker: self.clone(),
                     lane,
                     number: stored.number,
-                    asked,
+                    asked: now,
                     attempt: stored.deliveries.saturating_sub(stored.uncounted),
                     may_have_run: stored.vanished,
                     message: stored.message.clone(),
@@ -193,7 +192,7 @@ impl Broker for MemoryBroker {
                 Err(Some(until)) => {
                     tokio::select! {
                         () = arrived => {}
-                        () = tokio::time::sleep_until(until) => {}
+                        () = tokio::time::sleep_until(clock::instant(Deadline::at(until))) => {}
                     }
                 }
             }
@@ -255,7 +254,7 @@ impl Delivery for MemoryDelivery {
         let mut lanes = self.broker.lanes();
         let stored = lanes.of(self.lane).iter_mut().find(|stored| stored.number == self.number && stored.is_leased);
         let stored = stored.ok_or(NotSettled::Lost)?;
-        stored.hidden_until = Some(Instant::now() + self.broker.0.lease);
+        stored.hidden_until = Some(clock::now() + self.broker.0.lease);
         Ok(())
     }
 
@@ -268,7 +267,7 @@ impl Delivery for MemoryDelivery {
         match settle {
             Settle::Gone => {}
             Settle::Again { after, counted } => {
-                stored.hidden_until = Some(Instant::now() + *after);
+                stored.hidden_until = Some(clock::now() + *after);
                 stored.uncounted += u32::from(!counted);
                 lane.push_back(stored);
             }

@@ -202,7 +202,7 @@ impl Incoming {
         let attribute = names::attribute(name);
         let is_attribute = attribute.len() != name.len();
         let text = || std::str::from_utf8(value).ok().filter(|text| text.len() <= LONGEST_FIELD);
-        match attribute {
+        match &*attribute.to_ascii_lowercase() {
             ID if is_attribute => self.id = text().map(Arc::from).or(self.id.take()),
             KIND if is_attribute => self.kind = text().map(|kind| kind.to_owned().into()).or(self.kind.take()),
             SOURCE if is_attribute => {
@@ -213,10 +213,9 @@ impl Incoming {
             name if name.eq_ignore_ascii_case(names::PRINCIPAL) => self.principal = text().map(Arc::from),
             _ => {
                 self.reader.field(name, value);
-                if !self.reader.knows(name) && self.fields.len() < MOST_FIELDS {
-                    if let Some(text) = text() {
-                        self.fields.push((name.into(), text.into()));
-                    }
+                let is_kept = !self.reader.knows(name) && self.fields.len() < MOST_FIELDS;
+                if let Some(text) = text().filter(|_| is_kept) {
+                    self.fields.push((name.into(), text.into()));
                 }
             }
         }

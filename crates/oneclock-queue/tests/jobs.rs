@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests: a panic is how they fail
 
-#[path = "jobs_rules.rs"]
 mod jobs_rules;
 #[path = "jobs/refusing.rs"]
 mod refusing;

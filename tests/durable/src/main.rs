@@ -3,6 +3,8 @@
 //! Decides where it dies: at one step of the first delivery that comes that far, by abort, as a killed process does: nothing of it
 //! runs any more, and nobody is told. Its handler writes one effect for each piece of work, without looking whether there is one.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests: to panic is how a test fails
+
 mod dying;
 #[allow(dead_code, reason = "the tests use the rest")]
 mod queues;

@@ -38,7 +38,8 @@ pub(crate) async fn rabbitmq_named(name: &str) -> RabbitMq {
 }
 
 pub(crate) async fn postgres_named(name: &str, pool: Pool) -> PgQueue {
-    let queue = PgQueue::builder(name.to_owned(), pool).lease(LEASE).within(Duration::from_millis(500)).build().unwrap();
+    let queue =
+        PgQueue::builder(name.to_owned(), pool).lease(LEASE).within(Duration::from_millis(500)).build().unwrap();
     queue.create().await.unwrap();
     queue
 }

@@ -2,6 +2,8 @@
 //!
 //! The brokers of this machine are used where they run. Each test has queues of its own, with random names, and removes them.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests: to panic is how a test fails
+
 #[path = "durable/backlog.rs"]
 mod backlog;
 #[path = "durable/clocks.rs"]

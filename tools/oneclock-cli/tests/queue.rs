@@ -1,5 +1,7 @@
 //! `oneclock queue` over a real broker: what it prints, what it puts back, and how it exits.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests: to panic is how a test fails
+
 use std::process::{Command, Output};
 use std::time::Duration;
 

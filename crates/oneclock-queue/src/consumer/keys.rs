@@ -5,7 +5,6 @@
 //! delivery that finds the work done.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use oneclock_core::expiry::{Handled, Stop, Why};
 use oneclock_core::idempotency::{Claim, Claimed, Doubt, Fence, Fingerprint, Key, Owner, Scope, State, Takeover};
 use oneclock_core::{Effect, Name, Outcome};
 use oneclock_idempotency::{
-    self as idempotency, Answer, Found, Kept, Settle, Settled, Store as IdempotencyStore, StoreError,
+    self as idempotency, Answer, AnyStore, Kept, Settle, Settled, Store as IdempotencyStore, StoreError,
 };
 
 use super::builder::ConsumerBuilder;
@@ -26,17 +25,8 @@ use crate::{Broker, Message};
 
 /// A store, and for how long it keeps records.
 pub(super) struct Store {
-    store: Arc<dyn Any>,
+    store: AnyStore,
     retention: Duration,
-}
-
-type Asking<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
-
-/// Any store, so that a consumer is not of a type for each.
-trait Any: Send + Sync {
-    fn claim<'a>(&'a self, scope: &'a Scope, claim: &'a Claim) -> Asking<'a, Found>;
-    fn settle<'a>(&'a self, scope: &'a Scope, fence: Fence, settle: Settle) -> Asking<'a, Settled>;
-    fn read<'a>(&'a self, scope: &'a Scope) -> Asking<'a, Option<Kept>>;
 }
 
 /// How long the store may take to answer, and how long it is told what became of a run.
@@ -59,7 +49,7 @@ impl<B: Broker> ConsumerBuilder<B> {
     /// `retention` is how long records are kept: longer than anything may still be delivered or redriven (contract M9). What may have
     /// been done is not done again by itself, unless the [`effect`](Self::effect) is idempotent by nature.
     pub fn once(mut self, store: impl IdempotencyStore, retention: Duration) -> Self {
-        self.keys = Keys::Store(Arc::new(Store { store: Arc::new(store), retention }));
+        self.keys = Keys::Store(Arc::new(Store { store: AnyStore::new(store), retention }));
         self
     }
 }
@@ -213,19 +203,5 @@ fn said_of(handled: Handled) -> Settle {
         Outcome::NotSent | Outcome::Rejected | Outcome::Failed => Settle::Release,
         Outcome::Unknown { .. } if matches!(handled, Handled::CutOff(_)) => Settle::Doubt(Doubt::CutOff),
         _ => Settle::Doubt(Doubt::Failed),
-    }
-}
-
-impl<St: IdempotencyStore> Any for St {
-    fn claim<'a>(&'a self, scope: &'a Scope, claim: &'a Claim) -> Asking<'a, Found> {
-        Box::pin(IdempotencyStore::claim(self, scope, claim))
-    }
-
-    fn settle<'a>(&'a self, scope: &'a Scope, fence: Fence, settle: Settle) -> Asking<'a, Settled> {
-        Box::pin(IdempotencyStore::settle(self, scope, fence, settle))
-    }
-
-    fn read<'a>(&'a self, scope: &'a Scope) -> Asking<'a, Option<Kept>> {
-        Box::pin(IdempotencyStore::read(self, scope))
     }
 }

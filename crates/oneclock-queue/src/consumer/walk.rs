@@ -94,6 +94,7 @@ pub(super) async fn walk<B: Broker>(shared: &Shared<B>, delivery: B::Delivery, l
 }
 
 /// What came of the work of a delivery.
+#[cfg_attr(not(feature = "idempotency"), expect(dead_code, reason = "only a store says the others"))]
 pub(super) enum Worked {
     /// Its handler ran.
     Ran(Handled),

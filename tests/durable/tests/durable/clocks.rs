@@ -27,9 +27,7 @@ struct Seen {
 }
 
 fn now() -> f64 {
-    #[expect(clippy::disallowed_methods, reason = "the clock of somebody who is right")]
-    let now = SystemTime::now();
-    now.duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
 fn skewed(skew: i32, arguments: &[&str]) -> Child {
@@ -93,10 +91,10 @@ fn wrong(seen: &BTreeMap<String, Seen>) -> Vec<String> {
         if effect.is_some_and(|effect| effect > *expires) {
             wrong.push(format!("{id} began {:.2} s after its end", effect.unwrap() - expires));
         }
-        if let Some((at, end)) = end {
-            if end.starts_with("discarded") && at + ON_THE_WAY < *expires {
-                wrong.push(format!("{id} was discarded {:.2} s early", expires - at));
-            }
+        if let Some((at, _)) = end.as_ref().filter(|(_, end)| end.starts_with("discarded"))
+            && at + ON_THE_WAY < *expires
+        {
+            wrong.push(format!("{id} was discarded {:.2} s early", expires - at));
         }
     }
     wrong

@@ -88,8 +88,7 @@ fn same(original: &Message, now: &Message, redrives: u32) {
     );
     assert_eq!(now.body, original.body);
     let plain = |message: &Message| {
-        let mut fields: Vec<_> =
-            message.fields.iter().filter(|(name, _)| !is_the_brokers(name)).cloned().collect();
+        let mut fields: Vec<_> = message.fields.iter().filter(|(name, _)| !is_the_brokers(name)).cloned().collect();
         fields.sort();
         fields
     };
