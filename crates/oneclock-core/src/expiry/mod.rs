@@ -1,7 +1,7 @@
 //! Durable work: until when it may begin to matter, and what becomes of it after that.
 //!
 //! Decides, for work that outlives the request that asked for it: in which [`Zone`] it is by a clock that is only known to
-//! within an [uncertainty](uncertainty), what its contract says then ([`Policy`]), what a message says of itself ([`Reader`]),
+//! within an [uncertainty], what its contract says then ([`Policy`]), what a message says of itself ([`Reader`]),
 //! what a consumer does with it when it arrives ([`judge`]), before each effect ([`may_begin`]) and after its handler ([`end`]),
 //! who may still acknowledge it ([`Lease`]), and what may be put back ([`redrive`]). Contract section 11, Q1 to Q6.
 //!
