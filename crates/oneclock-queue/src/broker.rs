@@ -147,7 +147,8 @@ pub trait Inspect: Broker {
     fn depth(&self, lane: Lane) -> impl Future<Output = Result<Depth, BrokerError>> + Send;
 
     /// The first messages of a lane as they stand there, at most `at_most`, the oldest first where the broker can tell. Those of dead
-    /// letters have their reasons among their fields.
+    /// letters have their reasons among their fields. Where a broker has no way to look without taking (RabbitMQ), only the dead lane
+    /// shows something.
     ///
     /// # Errors
     /// [`BrokerError`].

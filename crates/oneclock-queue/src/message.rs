@@ -149,7 +149,10 @@ impl Message {
             if conventions.find(&name.to_ascii_lowercase()).is_some() {
                 return Err(BadField::LiveDeadline { field });
             }
-            if reader.knows(name) || names::attribute(name).len() != name.len() || name.starts_with("deadline-") {
+            if reader.knows(name)
+                || names::attribute(name).len() != name.len()
+                || name.to_ascii_lowercase().starts_with("deadline-")
+            {
                 return Err(BadField::Ours { field });
             }
             if name.is_empty() || name.contains(|c: char| !c.is_ascii_graphic() || c == ':') || has_control(value) {

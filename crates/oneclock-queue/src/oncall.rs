@@ -124,7 +124,8 @@ pub async fn redrive<B: Broker>(
     let (mut told, mut stay) = (Vec::new(), Vec::new());
     each(broker, Lane::Dead, wanted.at_most, patience, async |delivery| {
         let message = delivery.message().clone();
-        let because = because(&message);
+        // One that does not say why may have been done.
+        let because = because(&message).or(Some(Why::OutcomeUnknown));
         let is_meant = (wanted.ids.is_empty() || wanted.ids.iter().any(|id| **id == *message.id))
             && (wanted.because.is_none() || wanted.because == because);
         if !is_meant {
@@ -179,6 +180,8 @@ pub async fn expire<B: Broker>(
                 settled(broker, &delivery, &settle).await?;
                 ended.push((message, what));
             }
+            // Given back it would look as if nobody had had it: it comes again by itself when its lease is over.
+            None if delivery.may_have_run() => drop(delivery),
             None => stay.push(delivery),
         }
         Ok(())

@@ -29,7 +29,8 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// How much stands in each lane, what of it has expired, why dead letters are dead and who owns them; nothing is taken
+    /// How much stands in each lane, what of it has expired, why dead letters are dead and who owns them; nothing is taken (of RabbitMQ's
+    /// lanes only the dead one can be looked into)
     Inspect {
         #[command(flatten)]
         place: Place,
@@ -136,8 +137,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         let Place { queue, broker, stream, .. } = place;
         if let Some(url) = &broker.nats {
             let client = async_nats::connect(url).await?;
-            let stream = stream.as_ref().unwrap_or(queue); // one that is there: a slip of the pen makes none
-            on(&Nats::builder(client, queue.as_str()).stream(stream.as_str()).build().await?, arguments).await
+            let builder = Nats::builder(client, queue.as_str()).declared_elsewhere(); // looking changes nothing
+            let builder = if let Some(stream) = stream { builder.stream(stream.as_str()) } else { builder };
+            on(&builder.build().await?, arguments).await
         } else if let Some(url) = &broker.rabbitmq {
             on(&RabbitMq::builder(url.as_str(), queue.as_str()).declared_elsewhere().build().await?, arguments).await
         } else {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Expires, Policy, Stamp, Unreadable, names};
+use super::{Expires, Policy, Stamp, Unreadable, WORRYING, names};
 use crate::idempotency::Key;
 use crate::wire::{self, Wall, Why};
 
@@ -128,7 +128,8 @@ impl Reader {
                 Ok(_) | Err(_) => self.fault(Fault::KeyUnreadable),
             }
         } else if is(names::UNCERTAINTY) {
-            let said = number(value).map(Duration::from_millis);
+            // Beyond what a clock is ever lived with it is a fault of whoever says so: it would hold work for as long as it likes.
+            let said = number(value).map(|said| Duration::from_millis(said).min(WORRYING));
             self.stamp.uncertainty = self.stamp.uncertainty.max(said.unwrap_or_default());
         } else if is(names::REDRIVES) {
             let said = number(value).map(|said| u32::try_from(said).unwrap_or(u32::MAX));

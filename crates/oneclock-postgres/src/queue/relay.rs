@@ -253,7 +253,10 @@ impl<B: Broker> Relay<B> {
                 self.told(message, why, "discarded");
                 return Ok(ControlFlow::Continue(()));
             }
-            Judged::DeadLetter(why @ Why::Expired) => return self.bury(taken, why, None).await,
+            // One that cannot be understood would be left out of the message, which then never expires.
+            Judged::DeadLetter(why @ (Why::Expired | Why::ExpiryUnreadable)) => {
+                return self.bury(taken, why, None).await;
+            }
             // What may have expired is looked at again by whoever takes it: publishing it does nothing irreversible.
             Judged::Run(_) | Judged::Hold { .. } | Judged::DeadLetter(_) => {}
         }

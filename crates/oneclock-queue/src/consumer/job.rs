@@ -30,7 +30,9 @@ pub(super) struct Inner {
 
 /// A handler did not do its work. Every error becomes one with `?`; what it knows of the far side counts.
 ///
-/// - an error of a call that says its outcome: that one counts;
+/// - [`failed`](Self::failed), which says an outcome: that one counts. Errors of drivers know theirs and have to be asked:
+///   `.map_err(|error| { let outcome = error.outcome(); JobError::failed(error, outcome) })`;
+/// - an end of the operation, or something that was not begun for want of time: what that says;
 /// - any other, before the first [`Job::before_effect`]: nothing happened, and the work is tried again later;
 /// - any other, after it: it may have happened. Tried again only where that is safe, else somebody looks at it.
 pub struct JobError {
@@ -123,7 +125,7 @@ impl JobError {
             What::Failed(None) => stopped_in(error).map_or(otherwise, |stopped| worse(stopped.outcome(), otherwise)),
         };
         match stop_in(error) {
-            Some(stop) => Handled::Stopped(stop, otherwise),
+            Some(stop) => Handled::Stopped(stop, worse(outcome, otherwise)),
             None => Handled::Failed(outcome),
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use oneclock::events::{Delivery as Told, Event, Keyed, send};
-use oneclock_core::expiry::{Handled, Stop, Why};
+use oneclock_core::expiry::{Handled, Why};
 use oneclock_core::idempotency::{Claim, Claimed, Doubt, Fence, Fingerprint, Key, Owner, Scope, State, Takeover};
 use oneclock_core::{Effect, Name, Outcome};
 use oneclock_idempotency::{
@@ -99,9 +99,19 @@ impl Store {
                 _ => Takeover::Never,
             },
         };
-        let claimed = tokio::time::timeout(CLAIM_WITHIN, self.store.claim(&scope, &claim)).await;
+        // Whether a claim is there whose answer was lost is not known. Asked again it is the same one, and gets its answer.
+        let claiming = async {
+            loop {
+                match self.store.claim(&scope, &claim).await {
+                    Ok(found) => return found,
+                    Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "asking the store again"),
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
+        };
+        let claimed = tokio::time::timeout(CLAIM_WITHIN, claiming).await;
         let fence = match claimed {
-            Ok(Ok(found)) => match found.claimed {
+            Ok(found) => match found.claimed {
                 Claimed::Run { fence, taken_over } => {
                     tell(if taken_over { Keyed::TookOver } else { Keyed::Ran });
                     fence
@@ -124,8 +134,8 @@ impl Store {
                 // Keys of work say nothing of when they were made, so a store says neither of these.
                 _ => return (Worked::Ends(Why::KeyUnreadable), None),
             },
-            // Whether the claim is there is not known; asked again it would be another's. Nothing ran (contract M6).
-            Ok(Err(_)) | Err(_) => return (Worked::Elsewhere { again_in: LOOK_AGAIN }, None),
+            // Nothing ran (contract M6).
+            Err(_) => return (Worked::Elsewhere { again_in: LOOK_AGAIN }, None),
         };
         let (handled, detail) = run(fence).await;
         let settle = match handled {
@@ -193,9 +203,7 @@ fn said_of(handled: Handled) -> Settle {
     let outcome = match handled {
         Handled::Done => Outcome::Applied,
         Handled::Rejected => Outcome::Rejected,
-        Handled::Failed(outcome)
-        | Handled::CutOff(outcome)
-        | Handled::Stopped(Stop::Expired | Stop::Uncertain, outcome) => outcome,
+        Handled::Failed(outcome) | Handled::CutOff(outcome) | Handled::Stopped(_, outcome) => outcome,
         _ => return Settle::Doubt(Doubt::CutOff),
     };
     match outcome {

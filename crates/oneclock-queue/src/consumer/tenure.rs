@@ -17,6 +17,7 @@ use crate::broker::{Delivery, NotSettled};
 /// The hold on a piece of work.
 #[derive(Debug)]
 pub(super) struct Tenure {
+    judged: Tick,
     gate: Gate,
     lease: Option<Mutex<Lease>>, // `None`: as long as its connection stands
     begun: AtomicBool,
@@ -32,7 +33,12 @@ impl Tenure {
     /// Of a delivery that was judged at `now`.
     pub(super) fn new<D: Delivery>(delivery: &D, terms: &Terms, now: Tick) -> Self {
         let lease = delivery.lease().map(|length| Mutex::new(Lease::new(length, delivery.asked())));
-        Self { gate: Gate::new(terms, now), lease, begun: AtomicBool::new(false) }
+        Self { judged: now, gate: Gate::new(terms, now), lease, begun: AtomicBool::new(false) }
+    }
+
+    /// When it was judged: what it has left is counted from there.
+    pub(super) const fn judged(&self) -> Tick {
+        self.judged
     }
 
     /// Whether a step that cannot be taken back may begin. From the first one on it is not known any more that nothing happened.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use oneclock::events::Delivery as Told;
 use oneclock::{Cause, Operation, Shutdown, clock};
-use oneclock_core::expiry::{End, Handled, Judged, Stamp, Terms, Why, end, judge, may_run};
+use oneclock_core::expiry::{End, Fault, Handled, Judged, Stamp, Terms, Why, end, judge, may_run};
 use oneclock_core::wire::Wall;
 
 use super::ends::Telling;
@@ -30,13 +30,13 @@ pub(super) async fn walk<B: Broker>(shared: &Shared<B>, delivery: B::Delivery, l
     let ours = shared.uncertainty.get();
     let (now, at) = (clock::wall(), clock::now());
 
-    let may = may_run(
-        delivery.attempt(),
-        delivery.may_have_run() && !shared.keys.decide_repeats(),
-        &shared.effect,
-        shared.keys.are_enforced(),
-        &shared.attempts,
-    );
+    // A handler enforces the key that is there; one that is not there protects nothing.
+    let under_key = shared.keys.are_enforced() && stamp.key.is_some();
+    let may_have_run = delivery.may_have_run() && !shared.keys.decide_repeats();
+    let may = may_run(delivery.attempt(), may_have_run, &shared.effect, under_key, &shared.attempts);
+    // Malformed is never absent: what was to have one effect is not done under another key.
+    let unreadable = delivery.message().faults.contains(&Fault::KeyUnreadable) && !matches!(shared.keys, Keys::Nobody);
+    let may = if unreadable { Err(Why::KeyUnreadable) } else { may };
     let terms = match judge(stamp, now, ours, shared.min_useful).if_allowed(may) {
         Judged::Run(terms) if terms.late && lane == Lane::Main => {
             return settled(shared, &delivery, None, Settle::Late, Told::MovedLate, telling).await;
@@ -67,16 +67,8 @@ pub(super) async fn walk<B: Broker>(shared: &Shared<B>, delivery: B::Delivery, l
         }
     };
     // A shutdown that cut it off says nothing against it: it is welcome elsewhere, at once.
-    let ended = end(
-        handled,
-        stamp,
-        &shared.effect,
-        shared.keys.are_enforced(),
-        delivery.attempt(),
-        &shared.attempts,
-        clock::wall(),
-        ours,
-    );
+    let ended =
+        end(handled, stamp, &shared.effect, under_key, delivery.attempt(), &shared.attempts, clock::wall(), ours);
     let ended = if tenure.holds(clock::now()) { ended } else { End::Leave };
     let (settle, told) = match ended {
         End::Complete if is_duplicate => (Settle::Gone, Told::Duplicate),
@@ -142,7 +134,9 @@ async fn run<B: Broker>(
     shutdown: &Shutdown,
 ) -> Detailed<Handled> {
     let message = delivery.message().clone();
-    let mut operation = Operation::begin(message.kind.clone(), shared.limit).expires_in(terms.within);
+    // Called after the queue: what a message says it is, strangers say.
+    let left = terms.within.map(|within| within.saturating_sub(clock::now().since(tenure.judged())));
+    let mut operation = Operation::begin(shared.broker.name().clone(), shared.limit).expires_in(left);
     if let Some(observer) = &shared.observer {
         operation = operation.observed_by(Arc::clone(observer));
     }
@@ -156,7 +150,7 @@ async fn run<B: Broker>(
         fence,
         tenure: Arc::clone(tenure),
     }));
-    let handling = AssertUnwindSafe(operation.run((shared.handler)(job))).catch_unwind();
+    let handling = AssertUnwindSafe(operation.run(async { (shared.handler)(job).await })).catch_unwind();
     let handled = tokio::select! {
         biased;
         handled = handling => handled,
@@ -206,8 +200,11 @@ fn is_late(stamp: &Stamp, terms: &Terms, ours: Duration) -> bool {
     terms.late || stamp.zone(clock::wall(), ours) == oneclock_core::expiry::Zone::Expired
 }
 
+/// Looked at again at least so often: a clock that was said to be very wrong holds nothing for days.
+const LONGEST_HOLD: Duration = Duration::from_secs(60);
+
 fn hold(until: Wall) -> Settle {
-    Settle::Again { after: until.since(clock::wall()), counted: false }
+    Settle::Again { after: until.since(clock::wall()).min(LONGEST_HOLD), counted: false }
 }
 
 fn dead<D: Delivery>(delivery: &D, why: Why, detail: Option<String>) -> Settle {

@@ -34,6 +34,7 @@ pub struct NatsBuilder {
     replicas: usize,
     ttl: Option<Duration>,
     uncertainty: Uncertainty,
+    declared: bool,
 }
 
 /// How long one delivery is somebody's unless it is renewed.
@@ -72,6 +73,7 @@ impl NatsBuilder {
             replicas: 1,
             ttl: None,
             uncertainty: Uncertainty::of_this_machine(),
+            declared: true,
         }
     }
 
@@ -86,6 +88,13 @@ impl NatsBuilder {
     /// Other subjects than `<queue>.main`, `.late`, `.dead` and `.wait`.
     pub fn subjects(mut self, subjects: Subjects) -> Self {
         self.subjects = Some(subjects);
+        self
+    }
+
+    /// The stream and its consumers are there: nothing is made, and nothing of them is changed. For tools that look at a queue of
+    /// somebody else's, and for processes that may not make any.
+    pub fn declared_elsewhere(mut self) -> Self {
+        self.declared = false;
         self
     }
 
@@ -178,6 +187,7 @@ impl NatsBuilder {
         let name = self.stream.clone().unwrap_or_else(|| Subjects::without_dots(&self.name));
         let opened = match &self.stream {
             Some(name) => self.context.get_stream(name).await.map_err(Box::from),
+            None if !self.declared => self.context.get_stream(&name).await.map_err(Box::from),
             None => {
                 let config = stream::Config {
                     name: name.clone(),
@@ -210,7 +220,14 @@ impl NatsBuilder {
             filter_subject: subject.to_owned(),
             ..consumer::pull::Config::default()
         };
-        match self.context.create_consumer_on_stream(config, stream).await {
+        let opened = if self.declared {
+            let made = self.context.create_consumer_on_stream(config, stream).await;
+            made.map_err(|error| Box::new(error) as async_nats::Error)
+        } else {
+            let found = self.context.get_consumer_from_stream::<consumer::pull::Config, _, _>(&consumer, stream);
+            found.await.map_err(|error| Box::new(error) as async_nats::Error)
+        };
+        match opened {
             Ok(opened) => {
                 let info = opened.cached_info();
                 let (lease, in_vain) = (info.config.ack_wait, info.num_redelivered > 0);
@@ -222,7 +239,7 @@ impl NatsBuilder {
                     pulls: tokio::sync::Mutex::default(),
                 })
             }
-            Err(source) => Err(BadNats::Consumer { stream: stream.to_owned(), consumer, source: source.into() }),
+            Err(source) => Err(BadNats::Consumer { stream: stream.to_owned(), consumer, source }),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The rows and what they ask, from the question that comes first to the one that comes last: what is there to spend, how did
 //! it end, where, what goes on for nobody, what is tried again, who is not told, what was refused, and for want of a place, what
-//! came in.
+//! became of work in queues, what came in.
 
 use oneclock_core::BoundBy;
 use oneclock_telemetry::names::*;
@@ -64,7 +64,18 @@ pub(super) fn counted(
 }
 
 pub(super) fn rows() -> Vec<Row> {
-    vec![budget(), endings(), places(), for_nobody(), retries(), propagation(), refusals(), overload::row(), arrivals()]
+    vec![
+        budget(),
+        endings(),
+        places(),
+        for_nobody(),
+        retries(),
+        propagation(),
+        refusals(),
+        overload::row(),
+        durable(),
+        arrivals(),
+    ]
 }
 
 const BY_OPERATION: &str = "job, operation";
@@ -315,6 +326,38 @@ fn refusals() -> Row {
                 &NOT_CALLED,
                 "job, dependency, reason",
                 "{{job}} → {{dependency}} {{reason}}",
+            ),
+        ],
+    }
+}
+
+fn durable() -> Row {
+    Row {
+        title: "Work in queues",
+        panels: vec![
+            counted(
+                "Deliveries, by what became of them",
+                "done, done_late, duplicate, discarded and dead_lettered are through; the others come again. A reason stands by those \
+                 that were not done.",
+                &DELIVERIES,
+                "job, queue, end, reason",
+                "{{job}} {{queue}} {{end}} {{reason}}",
+            ),
+            panel(
+                "How long work has waited",
+                Unit::Seconds,
+                "When it was delivered, by the clocks of its producer and its consumer. Near its life: it is about to expire in the queue.",
+                vec![
+                    line(quantile(0.5, "job, queue", &MESSAGE_WAIT), "{{job}} {{queue}}: half"),
+                    line(quantile(0.99, "job, queue", &MESSAGE_WAIT), "{{job}} {{queue}}: 99 %"),
+                ],
+            ),
+            counted(
+                "Messages that do not say properly when they end",
+                "",
+                &MESSAGE_FAULTS,
+                "job, queue, fault",
+                "{{job}} {{queue}} {{fault}}",
             ),
         ],
     }
