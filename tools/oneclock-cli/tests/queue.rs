@@ -79,7 +79,11 @@ async fn dead_letters_are_seen_and_put_back_with_their_expiry() {
 
     let json = oneclock(&["inspect", &name, "--nats", &url, "--over", "0", "--json", "--messages"]);
     let json: serde_json::Value = serde_json::from_str(&text(&json)).unwrap();
-    assert_eq!((&json["lanes"][0]["waiting"], &json["lanes"][2]["waiting"]), (&2.into(), &1.into()), "{json}");
+    // What was given back may count as in work until it is taken again.
+    let stands = |lane: usize| {
+        json["lanes"][lane]["waiting"].as_u64().unwrap() + json["lanes"][lane]["in_flight"].as_u64().unwrap()
+    };
+    assert_eq!((stands(0), stands(2)), (2, 1), "{json}");
 
     let mistyped = oneclock(&["inspect", &format!("{name}-x"), "--nats", &url]);
     assert_eq!(mistyped.status.code(), Some(1), "a queue that is not there is not made: {mistyped:?}");
