@@ -108,7 +108,7 @@ pub enum Stop {
 ///
 /// let live = judge(&stamp(Policy::Discard), secs(1_990), half, second);
 /// assert_eq!(live, Judged::Run(Terms {
-///     within: Some(Duration::from_millis(9_500)), expired_after: Some(Duration::from_millis(10_500)), late: false,
+///     within: Some(Duration::from_millis(9_500)), expired_after: Some(Duration::from_millis(10_501)), late: false,
 /// }));
 /// let perhaps = judge(&stamp(Policy::Discard), secs(2_000), half, second);
 /// assert!(matches!(perhaps, Judged::Hold { .. }));
