@@ -28,7 +28,7 @@ pub(super) struct Inner {
     pub(super) tenure: Arc<Tenure>,
 }
 
-/// A handler did not do its work. Every error becomes one with `?`; what it knows of the far side counts.
+/// A handler did not do its work. Every error becomes one with `?`.
 ///
 /// - [`failed`](Self::failed), which says an outcome: that one counts. Errors of drivers know theirs and have to be asked:
 ///   `.map_err(|error| { let outcome = error.outcome(); JobError::failed(error, outcome) })`;
