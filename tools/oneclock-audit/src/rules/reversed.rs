@@ -66,7 +66,7 @@ fn keep_alive_order(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
         let Some(pool) = hop.limits.get(Kind::KeepAlive) else { continue };
         let Some(server) = hop.to.and_then(|to| graph.serving(to, Kind::KeepAlive)) else { continue };
         let (Some(pooled), Some(kept)) = (pool.amount.after(), server.amount.after()) else { continue };
-        if kept > pooled || !told.insert((&server.place, &pool.place)) {
+        if kept > pooled {
             continue;
         }
         let says = format!(
@@ -76,6 +76,11 @@ fn keep_alive_order(graph: &Graph<'_>, findings: &mut Vec<Finding>) {
             graph.name(hop.from),
             shown(pooled),
         );
+        // A default stands nowhere: each call has it, and there is one thing to say of all of them.
+        let pooled_at = words::is_written(pool).then_some(&pool.place);
+        if !told.insert((&server.place, pooled_at, says.clone())) {
+            continue;
+        }
         let (first, second) = written_first(server, pool);
         let finding = Finding::new(&KEEP_ALIVE_ORDER, severity(server, pool), &first.place, says)
             .label(words::setting(first))

@@ -56,6 +56,30 @@ http {
     is_silent("keep-alive-order", &[("nginx.conf", nginx), ("compose.yaml", &compose("40"))]);
 }
 
+/// Also where the name of the server is one that several have, which are told apart call by call otherwise.
+#[test]
+fn two_defaults_that_do_not_fit_are_told_once_for_all_calls() {
+    let nginx = "\
+http {
+  upstream app { server web:8000; keepalive 4; }
+  server {
+    server_name shop.example.com;
+    location / { proxy_pass http://app; }
+    location /cart { proxy_pass http://app; }
+  }
+}
+";
+    let web = "services:\n  web:\n    build: .\n    command: gunicorn -k gthread shop:app\n";
+    let other = "services:\n  web:\n    build: .\n    command: ./develop\n";
+    says(
+        "keep-alive-order",
+        &[("nginx.conf", nginx), ("compose.yaml", web), ("dev/compose.yaml", other)],
+        &[
+            "note at compose.yaml:2: web closes idle connections after 2s, and nginx shop.example.com still uses them until 1m",
+        ],
+    );
+}
+
 #[test]
 fn a_server_that_closes_connections_that_ingress_nginx_still_uses() {
     let ingress = "\
