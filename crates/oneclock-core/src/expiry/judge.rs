@@ -157,18 +157,6 @@ pub(super) fn certain_of(stamp: &Stamp, ours: Duration) -> Option<Wall> {
     stamp.expires.at().map(|at| certain(at, stamp.uncertainty(ours)))
 }
 
-/// Whether a consequential step may begin at `now` (contract Q3). Work that must be completed may, always.
-///
-/// # Errors
-/// [`Stop::Expired`] or [`Stop::Uncertain`]: nothing irreversible begins.
-pub fn may_begin(stamp: &Stamp, now: Wall, ours: Duration) -> Result<(), Stop> {
-    match (stamp.policy, stamp.zone(now, ours)) {
-        (Policy::MustComplete, _) | (_, Zone::Live) => Ok(()),
-        (_, Zone::Uncertain) => Err(Stop::Uncertain),
-        (_, Zone::Expired) => Err(Stop::Expired),
-    }
-}
-
 // === Judged ===
 
 impl Judged {
@@ -299,31 +287,39 @@ mod tests {
         /// By any clock that is wrong by no more than it says: nothing live is discarded, and no effect begins of what is expired.
         #[test]
         fn q4_no_clock_within_its_uncertainty_discards_early_or_begins_late(
-            stamp in stamps(), truth in 0_u64..25_000, ours in 0_u64..2_000, off in -1.0_f64..1.0,
+            stamp in stamps(), truth in 0_u64..25_000, ours in 0_u64..2_000, off in -1.0_f64..1.0, later in 0_u64..25_000,
         ) {
             // The producer's clock is the truth here, shifted by up to its own uncertainty: its part of the sum.
             let theirs = i64::try_from(stamp.uncertainty.as_millis()).unwrap();
             let off = (off * (ours as f64 + theirs as f64)) as i64;
             let Some(said) = truth.checked_add_signed(off) else { return Ok(()) };
             let (now, ours) = (wall(said), Duration::from_millis(ours));
-            let expired = stamp.expires.at().unwrap() < wall(truth);
+            let expired_at = |truth| stamp.expires.at().unwrap() < wall(truth);
             let judged = judge(&stamp, now, ours, Duration::ZERO);
             if matches!(judged, Judged::Discard(_)) {
-                prop_assert!(expired);
+                prop_assert!(expired_at(truth));
             }
-            let runs = matches!(judged, Judged::Run(_)) || may_begin(&stamp, now, ours).is_ok();
-            if runs && stamp.policy != Policy::MustComplete {
-                prop_assert!(!expired);
+            let Judged::Run(terms) = judged else { return Ok(()) };
+            if stamp.policy != Policy::MustComplete {
+                prop_assert!(!expired_at(truth));
+                // Any step of it, however much later by a clock that does not step.
+                let start = Tick::from_nanos(0);
+                let may = Gate::new(&terms, start).may_begin(start + Duration::from_millis(later));
+                prop_assert!(may.is_err() || !expired_at(truth + later));
+                prop_assert!(may != Err(Stop::Expired) || expired_at(truth + later));
             }
         }
 
         #[test]
-        fn what_must_be_completed_always_runs(stamp in stamps(), now in 0_u64..25_000, ours in 0_u64..2_000, least in 0_u64..5_000) {
+        fn what_must_be_completed_always_runs(
+            stamp in stamps(), now in 0_u64..25_000, ours in 0_u64..2_000, least in 0_u64..5_000, later in any::<u32>(),
+        ) {
             let stamp = Stamp { policy: Policy::MustComplete, ..stamp };
             let ms = Duration::from_millis;
-            let runs = matches!(judge(&stamp, wall(now), ms(ours), ms(least)), Judged::Run(Terms { within: None, .. }));
-            prop_assert!(runs);
-            prop_assert!(may_begin(&stamp, wall(now), ms(ours)).is_ok());
+            let Judged::Run(terms) = judge(&stamp, wall(now), ms(ours), ms(least)) else { panic!("it does not run") };
+            prop_assert_eq!(terms.within, None);
+            let start = Tick::from_nanos(0);
+            prop_assert!(Gate::new(&terms, start).may_begin(start + ms(later.into())).is_ok());
         }
 
         /// What is held is decided at the moment that was named, and was not before.

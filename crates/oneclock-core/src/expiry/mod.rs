@@ -2,7 +2,7 @@
 //!
 //! Decides, for work that outlives the request that asked for it: in which [`Zone`] it is by a clock that is only known to
 //! within an [uncertainty], what its contract says then ([`Policy`]), what a message says of itself ([`Reader`]),
-//! what a consumer does with it when it arrives ([`judge`]), before each effect ([`may_begin`]) and after its handler ([`end`]),
+//! what a consumer does with it when it arrives ([`judge`]), before each effect ([`Gate`]) and after its handler ([`end`]),
 //! who may still acknowledge it ([`Lease`]), and what may be put back ([`redrive`]). Contract section 11, Q1 to Q6.
 //!
 //! An expiry is not a deadline: it is an absolute moment of the wall clock, it survives crashes, redelivery and redrives
@@ -38,7 +38,7 @@ use crate::wire::Wall;
 
 pub use accept::{NotAccepted, accept};
 pub use end::{Attempts, End, Handled, end, may_run};
-pub use judge::{Gate, Judged, Stop, Terms, Why, judge, may_begin};
+pub use judge::{Gate, Judged, Stop, Terms, Why, judge};
 pub use lease::Lease;
 pub use native::{NativeTtl, native_ttl};
 pub use policy::Policy;
