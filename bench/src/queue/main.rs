@@ -1,10 +1,12 @@
 //! `cargo run --release -p oneclock-bench --bin queue`: what a message costs with its envelope, beside the bare client of its broker.
 //!
 //! Decides what is compared: the same number of messages with the same body, as many at the same time, published until the broker
-//! has them, and received and acknowledged until it knows. The two take turns, and the middle one of their ratios counts.
+//! has them, and received and acknowledged until it knows. Three sides take turns, and the middle one of their ratios counts: the
+//! bare client without any header field, the bare client with the fields that ours has, and ours. What lies between the first two
+//! is what the broker and its client do with the bytes of an envelope, whoever writes it; between the last two lies what is ours.
 //!
 //! ```text
-//! side.rs    what either side does
+//! side.rs    what each side does
 //! nats.rs    JetStream: async-nats alone, and oneclock-queue over it
 //! rabbitmq.rs  RabbitMQ: lapin alone, and oneclock-queue over it
 //! ```
@@ -18,7 +20,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use oneclock_bench::{Failed, record, spread::Spread};
 
-use side::{Pair, Rates};
+use side::{Pair, Rates, Side};
 
 /// What a message costs with its envelope, beside the bare client of its broker.
 #[derive(Debug, Parser)]
@@ -30,9 +32,12 @@ struct Options {
     /// How often each side takes a turn.
     #[arg(long, value_name = "N", default_value_t = 9)]
     rounds: usize,
-    /// Exit with 1 when a ratio is below this.
+    /// Exit with 1 when a ratio of ours to the bare client with the same fields is below this.
     #[arg(long, value_name = "RATIO")]
     at_least: Option<f64>,
+    /// Only this broker.
+    #[arg(long, value_name = "BROKER")]
+    only: Option<String>,
     /// Write the table to bench/runs.
     #[arg(long)]
     write: bool,
@@ -51,27 +56,45 @@ fn main() -> ExitCode {
 }
 
 async fn bench(options: &Options) -> Result<ExitCode, Failed> {
-    let mut lines = vec![format!(
-        "{} messages a turn, {} turns each; ratios of ours to the bare client's: median (worst)",
-        options.messages, options.rounds
-    )];
+    let (_, bytes) = side::fields("ce-");
+    let mut lines = vec![
+        format!(
+            "{} messages a turn, {} turns each; bodies of {} bytes, header fields of {bytes}; load {} at the beginning",
+            options.messages,
+            options.rounds,
+            side::BODY.len(),
+            load()
+        ),
+        "messages in a second, and ratios: median (worst)".to_owned(),
+    ];
+    let is_asked = |name: &str| options.only.as_deref().is_none_or(|only| only == name);
+    let mut rows = Vec::new();
+    if is_asked("nats") {
+        let pair = nats::pair().await?;
+        let measured = measure(&pair, options).await;
+        pair.remove().await?;
+        rows.extend(measured?);
+    }
+    if is_asked("rabbitmq") {
+        let pair = rabbitmq::pair().await?;
+        let measured = measure(&pair, options).await;
+        pair.remove().await?;
+        rows.extend(measured?);
+    }
     let mut lowest = f64::INFINITY;
-    let nats = nats::pair().await?;
-    let rows = measure(&nats, options).await;
-    nats.remove().await?;
-    let rabbitmq = rabbitmq::pair().await?;
-    let more = measure(&rabbitmq, options).await;
-    rabbitmq.remove().await?;
-    for row in rows?.into_iter().chain(more?) {
-        lowest = lowest.min(row.ratio.median);
+    for row in rows {
+        lowest = lowest.min(row.to_dressed.median);
+        let [bare, dressed, ours] = row.rates;
         lines.push(format!(
-            "{:<28} {:>9.0}/s bare {:>9.0}/s ours   {}",
+            "{:<28} bare {bare:>7.0}  with the same fields {dressed:>7.0}  ours {ours:>7.0}   ours/bare {}  ours/same fields {}  \
+             same fields/bare {}",
             row.what,
-            row.bare,
-            row.ours,
-            row.ratio.shown(2)
+            row.to_bare.shown(2),
+            row.to_dressed.shown(2),
+            row.of_fields.shown(2)
         ));
     }
+    lines.push(format!("load {} at the end", load()));
     let text = lines.join("\n") + "\n";
     print!("{text}");
     if options.write {
@@ -81,32 +104,50 @@ async fn bench(options: &Options) -> Result<ExitCode, Failed> {
     Ok(if is_missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// How busy the machine was in the last minute.
+fn load() -> String {
+    let said = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    said.split(' ').next().unwrap_or("unknown").to_owned()
+}
+
 struct Row {
     what: String,
-    bare: f64,
-    ours: f64,
-    ratio: Spread,
+    /// In the order of [`Side::ALL`].
+    rates: [f64; 3],
+    to_bare: Spread,
+    to_dressed: Spread,
+    of_fields: Spread,
 }
 
 async fn measure(pair: &impl Pair, options: &Options) -> Result<Vec<Row>, Failed> {
-    let mut turns: Vec<(Rates, Rates)> = Vec::new();
+    let mut turns: Vec<[Rates; 3]> = Vec::new();
     for round in 0..=options.rounds {
-        let turn = if round % 2 == 0 {
-            let bare = pair.bare(options.messages).await?;
-            (bare, pair.ours(options.messages).await?)
-        } else {
-            let ours = pair.ours(options.messages).await?;
-            (pair.bare(options.messages).await?, ours)
-        };
+        let mut turn = [Rates::default(); 3];
+        // Whoever goes first changes from round to round.
+        for next in 0..3 {
+            let at = (round + next) % 3;
+            if let (Some(side), Some(rates)) = (Side::ALL.get(at), turn.get_mut(at)) {
+                *rates = pair.turn(*side, options.messages).await?;
+            }
+        }
         if round > 0 {
             turns.push(turn); // the first one warms up
         }
     }
-    let row = |what: &str, rate: fn(&Rates) -> f64| Row {
-        what: format!("{}: {what}", pair.name()),
-        bare: Spread::of(turns.iter().map(|(bare, _)| rate(bare)), false).median,
-        ours: Spread::of(turns.iter().map(|(_, ours)| rate(ours)), false).median,
-        ratio: Spread::of(turns.iter().map(|(bare, ours)| rate(ours) / rate(bare)), false),
+    let row = |what: &str, rate: fn(&Rates) -> f64| {
+        let turns: Vec<[f64; 3]> = turns.iter().map(|turn| turn.each_ref().map(rate)).collect();
+        let median = |of: fn(&[f64; 3]) -> f64| Spread::of(turns.iter().map(of), false);
+        Row {
+            what: format!("{}: {what}", pair.name()),
+            rates: [
+                median(|[bare, ..]| *bare).median,
+                median(|[_, dressed, _]| *dressed).median,
+                median(|[.., ours]| *ours).median,
+            ],
+            to_bare: median(|[bare, _, ours]| ours / bare),
+            to_dressed: median(|[_, dressed, ours]| ours / dressed),
+            of_fields: median(|[bare, dressed, _]| dressed / bare),
+        }
     };
     Ok(vec![row("publish", |rates| rates.published), row("receive and settle", |rates| rates.settled)])
 }

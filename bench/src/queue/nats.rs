@@ -1,16 +1,16 @@
 //! JetStream: async-nats alone, and oneclock-queue over it.
 //!
-//! Both publish and wait for the server's confirmation, and both acknowledge with one, into streams of the same settings.
+//! All publish and wait for the server's confirmation, and all acknowledge with one, into streams of the same settings.
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use oneclock_bench::Failed;
 use oneclock_queue::nats::Nats;
-use oneclock_queue::nats::async_nats;
 use oneclock_queue::nats::async_nats::jetstream::consumer::{PullConsumer, pull};
 use oneclock_queue::nats::async_nats::jetstream::stream::{Config, RetentionPolicy};
 use oneclock_queue::nats::async_nats::jetstream::{self, Context};
+use oneclock_queue::nats::async_nats::{self, HeaderMap, HeaderName, HeaderValue};
 
-use crate::side::{self, AT_ONCE, BODY, Pair, Rates, rate};
+use crate::side::{self, AT_ONCE, BODY, Pair, Rates, Side, rate};
 
 pub(crate) struct OfNats {
     context: Context,
@@ -43,18 +43,17 @@ impl OfNats {
         self.context.delete_stream(self.queue.stream()).await?;
         Ok(())
     }
-}
 
-impl Pair for OfNats {
-    fn name(&self) -> &'static str {
-        "nats"
-    }
-
-    async fn bare(&self, messages: usize) -> Result<Rates, Failed> {
+    async fn bare(&self, side: Side, messages: usize) -> Result<Rates, Failed> {
         let subject = format!("{}-bare.main", self.name);
+        let dress = Dress::of(side)?;
         let published = rate(messages, async {
             let each = stream::iter(0..messages).map(|_| async {
-                self.context.publish(subject.clone(), BODY[..].into()).await?.await?;
+                let (subject, body) = (subject.clone(), BODY[..].into());
+                match &dress {
+                    None => self.context.publish(subject, body).await?.await?,
+                    Some(dress) => self.context.publish_with_headers(subject, dress.headers(), body).await?.await?,
+                };
                 Ok::<_, Failed>(())
             });
             each.buffer_unordered(AT_ONCE).try_collect::<()>().await
@@ -72,8 +71,38 @@ impl Pair for OfNats {
         });
         Ok(Rates { published, settled: settled.await? })
     }
+}
 
-    async fn ours(&self, messages: usize) -> Result<Rates, Failed> {
-        side::ours(&self.queue, messages).await
+/// The fields that ours has, as whoever uses the bare client would write them.
+struct Dress(Vec<(HeaderName, HeaderValue)>);
+
+impl Dress {
+    fn of(side: Side) -> Result<Option<Self>, Failed> {
+        if side != Side::Dressed {
+            return Ok(None);
+        }
+        let field = |(name, value): (String, String)| Ok((name.parse()?, value.parse()?));
+        side::fields("ce-").0.into_iter().map(field).collect::<Result<_, Failed>>().map(|fields| Some(Self(fields)))
+    }
+
+    fn headers(&self) -> HeaderMap {
+        let mut headers: HeaderMap = self.0.iter().cloned().collect();
+        let id = side::id();
+        headers.insert("ce-id", &*id);
+        headers.insert("Nats-Msg-Id", &*id);
+        headers
+    }
+}
+
+impl Pair for OfNats {
+    fn name(&self) -> &'static str {
+        "nats"
+    }
+
+    async fn turn(&self, side: Side, messages: usize) -> Result<Rates, Failed> {
+        match side {
+            Side::Bare | Side::Dressed => self.bare(side, messages).await,
+            Side::Ours => side::ours(&self.queue, messages).await,
+        }
     }
 }

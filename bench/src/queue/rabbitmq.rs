@@ -1,7 +1,7 @@
 //! RabbitMQ: lapin alone, and oneclock-queue over it.
 //!
-//! Both publish persistent, mandatory messages into quorum queues, wait for the broker's confirmation, and acknowledge each message.
-//! The bare client has all of them on one channel and sends no header fields, which the broker has to read; ours sends its envelope.
+//! All publish persistent, mandatory messages into quorum queues, wait for the broker's confirmation, and acknowledge each message.
+//! The bare client has all of them on one channel; ours shares them among four.
 
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use oneclock_bench::Failed;
@@ -10,7 +10,7 @@ use oneclock_queue::rabbitmq::lapin::options::{BasicPublishOptions, BasicQosOpti
 use oneclock_queue::rabbitmq::lapin::types::{AMQPValue, FieldTable};
 use oneclock_queue::rabbitmq::lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
-use crate::side::{self, AT_ONCE, BODY, Pair, Rates, rate};
+use crate::side::{self, AT_ONCE, BODY, Pair, Rates, Side, rate};
 
 pub(crate) struct OfRabbitMq {
     name: String,
@@ -42,19 +42,15 @@ impl OfRabbitMq {
         self.queue.delete().await?;
         Ok(())
     }
-}
 
-impl Pair for OfRabbitMq {
-    fn name(&self) -> &'static str {
-        "rabbitmq"
-    }
-
-    async fn bare(&self, messages: usize) -> Result<Rates, Failed> {
+    async fn bare(&self, side: Side, messages: usize) -> Result<Rates, Failed> {
         let queue = format!("{}-bare", self.name);
+        let dress = (side == Side::Dressed).then(|| side::fields("cloudEvents:").0);
         let published = rate(messages, async {
             let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
             let each = stream::iter(0..messages).map(|_| async {
                 let persistent = BasicProperties::default().with_delivery_mode(2);
+                let persistent = dress.iter().fold(persistent, |plain, fields| dressed(plain, fields));
                 let sent = self.publishes.basic_publish("".into(), queue.as_str().into(), options, &BODY, persistent);
                 if sent.await?.await?.is_ack() { Ok(()) } else { Err(Failed::from("not confirmed")) }
             });
@@ -82,8 +78,29 @@ impl Pair for OfRabbitMq {
         });
         Ok(Rates { published, settled: settled.await? })
     }
+}
 
-    async fn ours(&self, messages: usize) -> Result<Rates, Failed> {
-        side::ours(&self.queue, messages).await
+/// With the fields that ours has, as whoever uses the bare client would write them.
+fn dressed(properties: BasicProperties, fields: &[(String, String)]) -> BasicProperties {
+    let id = side::id();
+    let mut table = FieldTable::default();
+    for (name, value) in fields {
+        table.insert(name.as_str().into(), AMQPValue::LongString(value.as_str().into()));
+    }
+    table.insert("cloudEvents:id".into(), AMQPValue::LongString(id.as_str().into()));
+    let sent = oneclock::clock::wall().as_nanos() / 1_000_000_000;
+    properties.with_message_id(id.into()).with_timestamp(sent).with_headers(table)
+}
+
+impl Pair for OfRabbitMq {
+    fn name(&self) -> &'static str {
+        "rabbitmq"
+    }
+
+    async fn turn(&self, side: Side, messages: usize) -> Result<Rates, Failed> {
+        match side {
+            Side::Bare | Side::Dressed => self.bare(side, messages).await,
+            Side::Ours => side::ours(&self.queue, messages).await,
+        }
     }
 }

@@ -53,6 +53,8 @@ mod self_test;
 mod session;
 mod socket;
 mod stream;
+#[cfg(feature = "tls")]
+mod tls;
 mod transaction;
 
 pub use builder::PoolBuilder;
@@ -62,11 +64,15 @@ pub use idempotency::{BadStore, IdempotencyStore, IdempotencyStoreBuilder, NotOn
 pub use link::{Query, Statement};
 pub use pool::{Pool, Status};
 #[cfg(feature = "queue")]
-pub use queue::{BadQueue, LaneStats, Listed, PgDelivery, PgQueue, PgQueueBuilder, QueueStats, Rates, Relay, Relayed};
+pub use queue::{
+    BadQueue, BadRelay, LaneStats, Listed, PgDelivery, PgQueue, PgQueueBuilder, QueueStats, Rates, Relay, Relayed,
+};
 pub use self_test::{SelfTest, SelfTestFailed};
 pub use session::{Client, Session};
 pub use socket::Socket;
 pub use stream::{CopyIn, CopyOut, Rows};
+#[cfg(feature = "tls")]
+pub use tls::{Rustls, RustlsStream, RustlsTo};
 pub use tokio_postgres;
 pub use transaction::{Decision, Transaction};
 

@@ -13,8 +13,10 @@ mod relay;
 mod support;
 
 use jobs_rules::{Shop, over};
-use oneclock_postgres::{IdempotencyStore, PgQueue, Pool};
+use oneclock_postgres::{IdempotencyStore, PgQueue, Pool, Relay};
+use oneclock_queue::MemoryBroker;
 use support::Database;
+use tokio_util::task::AbortOnDropHandle;
 
 async fn open() -> Shop {
     let database = Database::new().await;
@@ -27,3 +29,24 @@ async fn open() -> Shop {
 }
 
 over!(open);
+
+/// Accepted into an outbox, from which a relay moves them to another broker, whose consumer does them: whoever asks for one is told
+/// what became of it there.
+mod through_an_outbox {
+    use super::*;
+
+    async fn open() -> Shop {
+        let database = Database::new().await;
+        let pool = || Pool::configured(database.config()).size(4).build().unwrap();
+        let outbox = PgQueue::builder("jobs-outbox", pool()).outbox_of("jobs").build().unwrap();
+        outbox.create().await.unwrap();
+        let store = IdempotencyStore::builder(pool()).build().unwrap();
+        store.create().await.unwrap();
+        let elsewhere = MemoryBroker::new("jobs");
+        let relay = Relay::new(outbox.clone(), elsewhere.clone()).unwrap();
+        let moving = AbortOnDropHandle::new(tokio::spawn(async move { relay.run(std::future::pending()).await }));
+        Shop::between(outbox, elsewhere, store, (database, moving)).await
+    }
+
+    over!(open);
+}

@@ -11,6 +11,8 @@ mod support;
 
 #[path = "queue/shop.rs"]
 mod shop;
+#[path = "queue/target.rs"]
+mod target;
 
 #[path = "queue/consumers.rs"]
 mod consumers;
@@ -20,5 +22,7 @@ mod fields;
 mod numbers;
 #[path = "queue/outbox.rs"]
 mod outbox;
+#[path = "queue/relays.rs"]
+mod relays;
 #[path = "queue/waking.rs"]
 mod waking;

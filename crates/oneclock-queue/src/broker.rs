@@ -25,11 +25,19 @@ pub trait Broker: Clone + Send + Sync + 'static {
     /// What the queue is called, in events and errors.
     fn name(&self) -> &Name;
 
+    /// The queue whose consumers do what is published here: itself, unless it is an outbox, from which a relay moves its work to
+    /// another. What becomes of work is recorded under this name.
+    fn destination(&self) -> &Name {
+        self.name()
+    }
+
     /// Publishes a message, and waits until the broker has it as durably as it can.
     ///
     /// # Errors
     /// [`BrokerError`], with what is known: after an unknown outcome the same message may be published again, since its id and
-    /// its key stay.
+    /// its key stay. [`Outcome::Failed`] is said of the message alone: it is never taken, however often it is published
+    /// ([`BrokerError::impossible`]). Where the queue refuses whatever comes (it is full, it is missing, nobody may publish
+    /// there), that is [`Outcome::Rejected`], and another try may be welcome; without a connection it is [`Outcome::NotSent`].
     ///
     /// # Cancel safety
     /// Dropped, it may have been published.
@@ -48,6 +56,39 @@ pub trait Broker: Clone + Send + Sync + 'static {
         at_most: usize,
     ) -> impl Future<Output = Result<Vec<Self::Delivery>, BrokerError>> + Send;
 
+    /// The same until `stop`. From then on nothing is asked for, and what is on its way by then is still taken: all of it is returned,
+    /// which may be more than `at_most`, and may be nothing. Whoever stops gives it back, since dropped without a word it would look
+    /// as if somebody had died over it. Called with a `stop` that is over, it returns what was sent and nobody has taken.
+    ///
+    /// A binding whose dropped [`receive`](Self::receive) takes nothing, and whose broker sends nothing ahead, needs no other than
+    /// this one, which drops it.
+    ///
+    /// # Errors
+    /// [`BrokerError`].
+    ///
+    /// # Cancel safety
+    /// As [`receive`](Self::receive); what was on its way comes again and may count as [run](Delivery::may_have_run).
+    fn receive_until(
+        &self,
+        lane: Lane,
+        at_most: usize,
+        stop: impl Future<Output = ()> + Send,
+    ) -> impl Future<Output = Result<Vec<Self::Delivery>, BrokerError>> + Send {
+        async move {
+            tokio::select! {
+                biased;
+                () = stop => Ok(Vec::new()),
+                received = self.receive(lane, at_most) => received,
+            }
+        }
+    }
+
+    /// A consumer is about to work on so many of this lane at a time. A broker that sends ahead is not to send more: what waits in
+    /// this process is nobody else's to do, and counts as run if the process dies.
+    fn expect(&self, lane: Lane, places: usize) {
+        let _ = (lane, places);
+    }
+
     /// What the broker's own clock says, where it has one that can be asked: producers and consumers share it, so whoever's
     /// clock differs from it knows (contract Q4). `None` where there is none.
     ///
@@ -58,6 +99,16 @@ pub trait Broker: Clone + Send + Sync + 'static {
     /// Reads only.
     fn clock(&self) -> impl Future<Output = Result<Option<Wall>, BrokerError>> + Send {
         async { Ok(None) }
+    }
+
+    /// Whether the broker answers at this moment, whatever it makes of one message: a message whose publication is never answered
+    /// is told by it from a broker that is away. True where its [clock](Self::clock) could be asked, unless a binding knows
+    /// better.
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    fn answers(&self) -> impl Future<Output = bool> + Send {
+        async { matches!(self.clock().await, Ok(Some(_))) }
     }
 }
 
@@ -81,6 +132,18 @@ pub trait Delivery: Send + Sync + 'static {
     /// For how long it is ours unless it is [renewed](Self::renew). `None`: as long as its connection stands.
     fn lease(&self) -> Option<Duration>;
 
+    /// Whether it is somebody else's by now although no lease says so: its connection is gone. Asked before each effect, so it only
+    /// looks, and asks nobody.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
+    /// Whether its message's id is its own, and the same in every delivery. False where it came without one and its broker has no
+    /// name for it that lasts: then the id is of this delivery, and nothing can be recorded under it.
+    fn id_lasts(&self) -> bool {
+        true
+    }
+
     /// Renews its lease.
     ///
     /// # Errors
@@ -96,7 +159,7 @@ pub trait Delivery: Send + Sync + 'static {
     /// two of it, with the same id, and never none.
     ///
     /// # Errors
-    /// [`NotSettled`]. It may be said again.
+    /// [`NotSettled`]. It may be said again, but for [`NotSettled::TooLarge`].
     ///
     /// # Cancel safety
     /// Dropped, it may have been said.
@@ -210,6 +273,10 @@ pub enum NotSettled {
     /// Whether it was said is not known.
     #[error("whether the broker knows what became of the delivery is not known")]
     Failed(#[source] Box<dyn Error + Send + Sync>),
+    /// It would have to be copied for that, and the copy is larger than the broker takes. Nothing was changed, and it would be so the
+    /// next time: let somebody look at it, since a [dead letter](Settle::Dead) leaves out what it can do without.
+    #[error("a copy of the message, with what is kept of its way, is larger than the broker takes")]
+    TooLarge,
 }
 
 /// The longest detail of a dead letter, in bytes.
@@ -265,6 +332,12 @@ impl BrokerError {
     /// Proven: nothing was sent.
     pub fn not_sent(queue: &Name, what: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { queue: queue.clone(), what, outcome: Outcome::NotSent, source: source.into() }
+    }
+
+    /// Proven: this message is never taken, whoever publishes it and however often. It is too large, or it has a field that the
+    /// transport cannot carry. Whoever moves messages puts it aside at once.
+    pub fn impossible(queue: &Name, what: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { queue: queue.clone(), what, outcome: Outcome::Failed, source: source.into() }
     }
 
     /// The broker refused it, and did nothing.

@@ -24,6 +24,8 @@ use crate::{Broker, Message, NotPublished, Producer, Work};
 /// Accepts work over HTTP. Cheap to clone.
 ///
 /// The consumer of the queue gets the same store, by [`once`](crate::ConsumerBuilder::once), so that the monitor shows what it does.
+/// Work goes through an outbox where the producer's broker is one: then the consumer is that of its
+/// [destination](Broker::destination).
 ///
 /// ```
 /// use oneclock_idempotency::{Idempotency, MemoryStore};
@@ -116,7 +118,7 @@ impl<B: Broker, St: Store> Jobs<B, St> {
         });
         let operation = Operation::current().unwrap_or_else(|| Operation::begin(ALONE, ALONE_WITHIN));
         let mut message = operation.sync_scope(|| self.producer.prepare(work)).map_err(Problem::of)?;
-        let queue = self.producer.broker().name();
+        let queue = self.producer.broker().destination();
         let Some(scope) = scope_of(queue, &message) else { return Err(Problem::failed()) }; // not reached: it has a key
         let asked = clock::wall();
         let queued = match self.once.accept(&scope, fingerprint_of(&message)).await? {

@@ -27,7 +27,7 @@ mod work;
 pub use broker::{Broker, BrokerError, Dead, Delivery, Depth, Inspect, Lane, NotSettled, Settle};
 #[cfg(feature = "idempotency")]
 pub use consumer::scope_of;
-pub use consumer::{BadConsumer, Consumer, ConsumerBuilder, Job, JobError};
+pub use consumer::{BadConsumer, Consumed, Consumer, ConsumerBuilder, Job, JobError};
 #[cfg(feature = "http")]
 pub use jobs::{Jobs, NoMonitor};
 pub use memory::{Kept, MemoryBroker, MemoryDelivery};

@@ -145,7 +145,7 @@ impl MemoryBroker {
             incoming.field(name, value.as_bytes());
         }
         let number = self.number();
-        let message = incoming.finish(&format!("{}-{number}", lane.as_str()), body.clone(), Duration::ZERO);
+        let message = incoming.finish(format_args!("{}-{number}", lane.as_str()), body.clone(), Duration::ZERO);
         Stored {
             number,
             fields,

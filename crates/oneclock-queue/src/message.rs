@@ -84,6 +84,7 @@ const SOURCE: &str = "source";
 const TIME: &str = "time";
 const SPEC: &str = "specversion";
 const CONTENT_TYPE: &str = "datacontenttype";
+const LONGEST_ATTRIBUTE: usize = CONTENT_TYPE.len();
 const UNKNOWN: Name = Name::literal("unknown");
 
 /// The most that is kept of other header fields, so that a stranger's message does not fill the memory.
@@ -95,8 +96,18 @@ const LONGEST_FIELD: usize = 8 * 1024;
 impl Message {
     /// A message of this kind, from this source, with a random id and nothing said of its end.
     pub fn new(kind: impl Into<Name>, source: impl Into<Name>, body: impl Into<Bytes>) -> Self {
+        Self::with_id(random_id(), kind, source, body)
+    }
+
+    /// The same under this id.
+    pub(crate) fn with_id(
+        id: Arc<str>,
+        kind: impl Into<Name>,
+        source: impl Into<Name>,
+        body: impl Into<Bytes>,
+    ) -> Self {
         Self {
-            id: uuid::Uuid::now_v7().to_string().into(),
+            id,
             kind: kind.into(),
             source: source.into(),
             principal: None,
@@ -110,20 +121,28 @@ impl Message {
 
     /// All header fields, attributes of CloudEvents with their transport's `prefix` (`ce-`, `cloudEvents:`). For bindings.
     pub fn write(&self, prefix: &str, mut field: impl FnMut(&str, &str)) {
-        let mut attribute = |name: &str, value: &str| field(&format!("{prefix}{name}"), value);
-        attribute(SPEC, "1.0");
-        attribute(ID, &self.id);
-        attribute(KIND, self.kind.as_str());
-        attribute(SOURCE, self.source.as_str());
+        let mut spelled = String::with_capacity(prefix.len() + LONGEST_ATTRIBUTE);
+        spelled.push_str(prefix);
+        let mut attribute = |name: &str, value: &str, field: &mut dyn FnMut(&str, &str)| {
+            spelled.truncate(prefix.len());
+            spelled.push_str(name);
+            field(&spelled, value);
+        };
+        attribute(SPEC, "1.0", &mut field);
+        attribute(ID, &self.id, &mut field);
+        attribute(KIND, self.kind.as_str(), &mut field);
+        attribute(SOURCE, self.source.as_str(), &mut field);
         if let Some(first) = self.stamp.first_enqueued {
-            attribute(TIME, utc(first.as_nanos() / 1_000_000).as_str());
+            attribute(TIME, utc(first.as_nanos() / 1_000_000).as_str(), &mut field);
         }
         if let Some(content_type) = &self.content_type {
-            attribute(CONTENT_TYPE, content_type);
+            attribute(CONTENT_TYPE, content_type, &mut field);
         }
-        self.stamp.write(|name, value| {
-            if name == names::EXPIRY { field(&format!("{prefix}{name}"), value) } else { field(name, value) }
-        });
+        self.stamp.write(
+            |name, value| {
+                if name == names::EXPIRY { attribute(name, value, &mut field) } else { field(name, value) }
+            },
+        );
         if let Some(principal) = &self.principal {
             field(names::PRINCIPAL, principal);
         }
@@ -146,13 +165,11 @@ impl Message {
         let reader = Reader::new(Wall::default());
         for (name, value) in &self.fields {
             let field = Arc::clone(name);
-            if conventions.find(&name.to_ascii_lowercase()).is_some() {
+            let lower = name.to_ascii_lowercase();
+            if conventions.find(&lower).is_some() {
                 return Err(BadField::LiveDeadline { field });
             }
-            if reader.knows(name)
-                || names::attribute(name).len() != name.len()
-                || name.to_ascii_lowercase().starts_with("deadline-")
-            {
+            if reader.knows(name) || names::attribute(name).len() != name.len() || lower.starts_with("deadline-") {
                 return Err(BadField::Ours { field });
             }
             if name.is_empty() || name.contains(|c: char| !c.is_ascii_graphic() || c == ':') || has_control(value) {
@@ -172,6 +189,11 @@ impl Message {
         let bad = own.iter().find(|(_, value)| has_control(value));
         bad.map_or(Ok(()), |(name, _)| Err(BadField::Control { field: (*name).into() }))
     }
+}
+
+pub(crate) fn random_id() -> Arc<str> {
+    let mut text = uuid::Uuid::encode_buffer();
+    Arc::from(&*uuid::Uuid::now_v7().hyphenated().encode_lower(&mut text))
 }
 
 fn has_control(value: &str) -> bool {
@@ -202,25 +224,34 @@ impl Incoming {
 
     /// Reads one header field.
     pub fn field(&mut self, name: &str, value: &[u8]) {
-        let attribute = names::attribute(name);
-        let is_attribute = attribute.len() != name.len();
         let text = || std::str::from_utf8(value).ok().filter(|text| text.len() <= LONGEST_FIELD);
-        match &*attribute.to_ascii_lowercase() {
-            ID if is_attribute => self.id = text().map(Arc::from).or(self.id.take()),
-            KIND if is_attribute => self.kind = text().map(|kind| kind.to_owned().into()).or(self.kind.take()),
-            SOURCE if is_attribute => {
-                self.source = text().map(|source| source.to_owned().into()).or(self.source.take())
+        let named = || text().map(|text| Name::from(Arc::<str>::from(text)));
+        let attribute = names::attribute(name);
+        if attribute.len() != name.len() {
+            let is = |known: &str| attribute.eq_ignore_ascii_case(known);
+            if is(ID) {
+                self.id = text().map(Arc::from).or(self.id.take());
+                return;
+            } else if is(KIND) {
+                self.kind = named().or(self.kind.take());
+                return;
+            } else if is(SOURCE) {
+                self.source = named().or(self.source.take());
+                return;
+            } else if is(CONTENT_TYPE) {
+                self.content_type = text().map(Arc::from).or(self.content_type.take());
+                return;
+            } else if is(SPEC) || is(TIME) {
+                return;
             }
-            CONTENT_TYPE if is_attribute => self.content_type = text().map(Arc::from).or(self.content_type.take()),
-            SPEC | TIME if is_attribute => {}
-            name if name.eq_ignore_ascii_case(names::PRINCIPAL) => self.principal = text().map(Arc::from),
-            _ => {
-                self.reader.field(name, value);
-                let is_kept = !self.reader.knows(name) && self.fields.len() < MOST_FIELDS;
-                if let Some(text) = text().filter(|_| is_kept) {
-                    self.fields.push((name.into(), text.into()));
-                }
-            }
+        }
+        if attribute.eq_ignore_ascii_case(names::PRINCIPAL) {
+            self.principal = text().map(Arc::from);
+        } else if !self.reader.field(name, value)
+            && self.fields.len() < MOST_FIELDS
+            && let Some(text) = text()
+        {
+            self.fields.push((name.into(), text.into()));
         }
     }
 
@@ -239,12 +270,12 @@ impl Incoming {
         self.content_type.get_or_insert_with(|| content_type.into());
     }
 
-    /// The whole, with its body. `fallback_id` is what the broker knows it by, for one without an id of its own; `ours` is by how
-    /// much our clock may be wrong.
-    pub fn finish(self, fallback_id: &str, body: Bytes, ours: std::time::Duration) -> Message {
+    /// The whole, with its body. `fallback_id` is what the broker knows it by, for one without an id of its own, and is not made
+    /// otherwise; `ours` is by how much our clock may be wrong.
+    pub fn finish(self, fallback_id: impl fmt::Display, body: Bytes, ours: std::time::Duration) -> Message {
         let reading = self.reader.finish().received(self.now, ours);
         Message {
-            id: self.id.unwrap_or_else(|| fallback_id.into()),
+            id: self.id.unwrap_or_else(|| fallback_id.to_string().into()),
             kind: self.kind.unwrap_or(UNKNOWN),
             source: self.source.unwrap_or(UNKNOWN),
             principal: self.principal,

@@ -138,7 +138,8 @@ impl<B: Broker> Producer<B> {
     ///
     /// # Errors
     /// [`NotPublished`]. Its [`outcome`](NotPublished::outcome) says what is known. After an unknown one the same work may be
-    /// accepted again, with the same [`id`](Work::id) and [`key`](Work::key).
+    /// accepted again, with the same [`id`](Work::id) and [`key`](Work::key); where it [is final](NotPublished::is_final) that is of
+    /// no use.
     ///
     /// # Cancel safety
     /// Dropped, it may have been published.
@@ -231,6 +232,16 @@ impl NotPublished {
             Self::NoExpiry { .. } | Self::Refused { .. } | Self::BadField(_) => Outcome::NotSent,
             Self::Stopped(stopped) => stopped.outcome(),
             Self::Broker(error) => error.outcome,
+        }
+    }
+
+    /// Whether the same work would be refused each time: what it says of its end or in its fields, or that it is larger than the
+    /// broker takes. All else may pass: a broker that is away or full, an operation that had too little time.
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::NoExpiry { .. } | Self::Refused { .. } | Self::BadField(_) => true,
+            Self::Stopped(_) => false,
+            Self::Broker(error) => error.outcome == Outcome::Failed,
         }
     }
 }

@@ -12,6 +12,7 @@ use oneclock_core::idempotency::Key;
 use oneclock_core::wire::Wall;
 
 use crate::Message;
+use crate::message::random_id;
 
 /// Work that is to be accepted, by [`Producer::accept`](crate::Producer::accept).
 ///
@@ -157,7 +158,8 @@ impl Work {
             Life::For(life) => Expires::At(now + life),
             Life::Until(at) => Expires::At(at),
         };
-        let mut message = Message::new(self.kind, source.clone(), self.body);
+        let id = self.id.unwrap_or_else(random_id);
+        let mut message = Message::with_id(id, self.kind, source.clone(), self.body);
         message.stamp = Stamp {
             expires,
             policy: self.policy,
@@ -167,9 +169,6 @@ impl Work {
             uncertainty: ours,
             redrives: 0,
         };
-        if let Some(id) = self.id {
-            message.id = id;
-        }
         message.principal = self.principal;
         message.content_type = self.content_type;
         message.fields = self.fields;

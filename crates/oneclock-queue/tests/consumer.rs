@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests: to panic is how a test fails
 
 mod consumer {
+    mod building;
     mod effects;
     mod ends;
     mod keys;

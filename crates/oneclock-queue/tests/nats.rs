@@ -3,11 +3,16 @@
 
 mod nats {
     mod lanes;
+    mod large;
     mod leases;
+    mod oncall;
     mod opening;
     mod publishing;
     mod requests;
     mod restart;
+    mod stopped;
     mod strangers;
     pub(crate) mod support;
 }
+
+mod stopping;

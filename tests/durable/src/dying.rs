@@ -53,6 +53,20 @@ impl<B: Broker> Broker for DyingBroker<B> {
         Ok(received.into_iter().map(|delivery| DyingDelivery(delivery, self.1)).collect())
     }
 
+    async fn receive_until(
+        &self,
+        lane: Lane,
+        at_most: usize,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<Vec<Self::Delivery>, BrokerError> {
+        let received = self.0.receive_until(lane, at_most, stop).await?;
+        Ok(received.into_iter().map(|delivery| DyingDelivery(delivery, self.1)).collect())
+    }
+
+    fn expect(&self, lane: Lane, places: usize) {
+        self.0.expect(lane, places);
+    }
+
     async fn clock(&self) -> Result<Option<Wall>, BrokerError> {
         self.0.clock().await
     }
@@ -77,6 +91,14 @@ impl<D: Delivery> Delivery for DyingDelivery<D> {
 
     fn lease(&self) -> Option<Duration> {
         self.0.lease()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.0.is_lost()
+    }
+
+    fn id_lasts(&self) -> bool {
+        self.0.id_lasts()
     }
 
     async fn renew(&self) -> Result<(), NotSettled> {

@@ -12,6 +12,10 @@ mod clocks;
 mod crashes;
 #[path = "durable/dump.rs"]
 mod dump;
+#[path = "durable/gate.rs"]
+mod gate;
+#[path = "durable/outbox.rs"]
+mod outbox;
 #[path = "../src/queues.rs"]
 mod queues;
 #[path = "durable/witness.rs"]

@@ -73,7 +73,7 @@ pub struct Attempts {
 /// let over = |handled, attempt| end(handled, &stamp, &Effect::Once, false, attempt, &Attempts::default(), now, half);
 /// assert_eq!(over(Handled::Done, 1), End::Complete);
 /// assert!(matches!(over(Handled::Failed(Outcome::NotSent), 1), End::Again { .. }));
-/// assert_eq!(over(Handled::Failed(Outcome::NotSent), 5), End::DeadLetter(Why::AttemptsExhausted));
+/// assert_eq!(over(Handled::Failed(Outcome::NotSent), 10), End::DeadLetter(Why::AttemptsExhausted));
 /// let unknown = Outcome::Unknown { stage: Stage::Work };
 /// assert_eq!(over(Handled::Failed(unknown), 1), End::DeadLetter(Why::OutcomeUnknown)); // never twice by itself
 /// assert_eq!(over(Handled::LeaseLost, 1), End::Leave);
@@ -124,7 +124,7 @@ pub fn end(
 /// let attempts = Attempts::default();
 /// assert!(may_run(2, true, &Effect::Idempotent, false, &attempts).is_ok());
 /// assert_eq!(may_run(2, true, &Effect::Once, false, &attempts), Err(Why::OutcomeUnknown));
-/// assert_eq!(may_run(6, false, &Effect::Idempotent, false, &attempts), Err(Why::AttemptsExhausted));
+/// assert_eq!(may_run(11, false, &Effect::Idempotent, false, &attempts), Err(Why::AttemptsExhausted));
 /// ```
 pub fn may_run(
     attempt: u32,
@@ -151,9 +151,10 @@ impl Attempts {
 }
 
 impl Default for Attempts {
-    /// Five, one second apart at first, a minute at most.
+    /// Ten, one second apart at first and five minutes at most: together they wait for eight and a half minutes, so that an outage of
+    /// some minutes leaves no dead letters.
     fn default() -> Self {
-        Self { at_most: 5, first_wait: Duration::from_secs(1), longest_wait: Duration::from_secs(60) }
+        Self { at_most: 10, first_wait: Duration::from_secs(1), longest_wait: Duration::from_secs(300) }
     }
 }
 
@@ -208,6 +209,8 @@ mod tests {
     fn the_waits_double_up_to_the_longest() {
         let attempts = Attempts::default();
         let waits: Vec<u64> = [1, 2, 3, 7, 40].into_iter().map(|attempt| attempts.wait(attempt).as_secs()).collect();
-        assert_eq!(waits, [1, 2, 4, 60, 60]);
+        assert_eq!(waits, [1, 2, 4, 64, 300]);
+        let together: u64 = (1..attempts.at_most).map(|attempt| attempts.wait(attempt).as_secs()).sum();
+        assert_eq!(together, 511, "a short outage is outlived");
     }
 }

@@ -90,6 +90,8 @@ pub enum Fault {
     FromTheFuture,
     /// Its key cannot be understood.
     KeyUnreadable,
+    /// It has neither a key nor an id of its own, where work is to have one effect for each: nothing tells it from a second one.
+    KeyMissing,
 }
 
 // === Reader ===
@@ -101,11 +103,14 @@ impl Reader {
     }
 
     /// Reads one field. Names are compared without their case, attributes of CloudEvents without their transport's prefix. What
-    /// is none of ours changes nothing.
-    pub fn field(&mut self, name: &str, value: &[u8]) {
+    /// is none of ours changes nothing. Returns whether it [is one](Self::knows).
+    pub fn field(&mut self, name: &str, value: &[u8]) -> bool {
         let name = names::attribute(name);
         let is = |field: &str| name.eq_ignore_ascii_case(field);
-        if is(names::EXPIRY) || (is("expires") && value != b"null") {
+        if is(names::EXPIRY) || is("expires") {
+            if value == b"null" && !is(names::EXPIRY) {
+                return true; // Celery's word for none
+            }
             let read = if value.len() > LONGEST { Err(Why::TooLong) } else { wire::moment(value) };
             self.expires(read.map_err(Unreadable::Malformed));
         } else if is("JMSExpiration") || is("absolute-expiry-time") {
@@ -134,7 +139,10 @@ impl Reader {
         } else if is(names::REDRIVES) {
             let said = number(value).map(|said| u32::try_from(said).unwrap_or(u32::MAX));
             self.stamp.redrives = self.stamp.redrives.max(said.unwrap_or_default());
+        } else {
+            return false;
         }
+        true
     }
 
     /// Whether a field of this name says something of its message's end.
@@ -246,7 +254,7 @@ impl Reading {
 
 impl Fault {
     /// Every fault, for tables and tests.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::ExpiryMissing,
         Self::ExpiryUnreadable,
         Self::ExpiryConflict,
@@ -256,6 +264,7 @@ impl Fault {
         Self::FirstEnqueuedUnreadable,
         Self::FromTheFuture,
         Self::KeyUnreadable,
+        Self::KeyMissing,
     ];
 
     /// The word for labels.
@@ -270,6 +279,7 @@ impl Fault {
             Self::FirstEnqueuedUnreadable => "first_enqueued_unreadable",
             Self::FromTheFuture => "from_the_future",
             Self::KeyUnreadable => "key_unreadable",
+            Self::KeyMissing => "key_missing",
         }
     }
 }

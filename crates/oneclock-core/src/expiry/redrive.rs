@@ -24,6 +24,9 @@ pub enum NotRedriven {
     /// Whether it was done is not known.
     #[error("it may have been done: find out first, then say that it was not")]
     OutcomeUnknown,
+    /// It is as large as its broker takes.
+    #[error("it is as large as the broker takes: there is no room for what is written on one that was put back")]
+    TooLarge,
 }
 
 /// The stamp under which a dead letter is put back at `now`: the same, with one redrive more, and with `owner` if it has none.
@@ -75,6 +78,7 @@ impl NotRedriven {
             Self::OwnerMissing => "owner_missing",
             Self::Unreadable => "expiry_unreadable",
             Self::OutcomeUnknown => "outcome_unknown",
+            Self::TooLarge => "too_large",
         }
     }
 }

@@ -185,6 +185,13 @@ const fn hex(byte: u8) -> Option<u8> {
     }
 }
 
+/// So that what a key is handed to takes this one, and what is made of one.
+impl AsRef<Key> for Key {
+    fn as_ref(&self) -> &Key {
+        self
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

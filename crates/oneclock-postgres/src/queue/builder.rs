@@ -54,6 +54,7 @@ impl PgQueueBuilder {
     pub(super) fn new(name: Name, pool: Pool) -> Self {
         Self(Queue {
             name,
+            outbox_of: None,
             pool,
             lease: Duration::from_secs(30),
             poll: Duration::from_secs(1),
@@ -65,6 +66,15 @@ impl PgQueueBuilder {
             wakes: Wakes::default(),
             counts: Counts::default(),
         })
+    }
+
+    /// It is the outbox of this queue of another broker: a [`Relay`](super::Relay) moves its work there, and to no other. What
+    /// becomes of work that is accepted here is recorded under that queue's name, where its consumers and whoever asks look.
+    ///
+    /// An outbox that is called as that queue is needs not say so.
+    pub fn outbox_of(mut self, queue: impl Into<Name>) -> Self {
+        self.0.outbox_of = Some(queue.into());
+        self
     }
 
     /// For how long a job is its consumer's unless that renews it; 30 s unless said otherwise. So long it takes until the jobs

@@ -1,8 +1,8 @@
 //! Durable work in a PostgreSQL database: a queue that is a table, and an outbox.
 //!
 //! Two ways to use it. As a queue (the `Broker` trait) consumers take its jobs; as an outbox a [`Relay`] moves them to another
-//! broker. Either way a job is published in the transaction of the business write ([`publish_in`](PgQueue::publish_in)), or by
-//! itself.
+//! broker. Either way a job is published with the transaction of the business write ([`publish_with`](PgQueue::publish_with)), or
+//! by itself.
 //!
 //! Decides when it is looked for jobs, what is worth another try, and whose budget is spent: publishing spends its caller's, all
 //! the rest has its own. How rows look is decided in `table`, who is woken in `wakes`, what is counted in `counts`.
@@ -25,6 +25,7 @@ use oneclock::{Operation, clock};
 use oneclock_core::wire::Wall;
 use oneclock_core::{Cause, Name, Outcome, Tick};
 use oneclock_queue::{Broker, BrokerError, Lane, Message, Uncertainty};
+use tokio_postgres::error::DbError;
 
 use self::counts::Counts;
 use self::table::{Order, Taken};
@@ -34,7 +35,7 @@ use crate::{Client, Pool, Transaction};
 
 pub use builder::{BadQueue, PgQueueBuilder};
 pub use delivery::PgDelivery;
-pub use relay::{Relay, Relayed};
+pub use relay::{BadRelay, Relay, Relayed};
 pub use stats::{LaneStats, Listed, QueueStats, Rates};
 
 /// One queue of a PostgreSQL database, with its lanes. Cheap to clone; all clones are the same queue.
@@ -57,7 +58,7 @@ pub use stats::{LaneStats, Listed, QueueStats, Rates};
 /// let mail = producer.prepare(Work::new("confirm-order", "order 7").expires_in(Duration::from_secs(86_400)).discard())?;
 /// pool.transaction("order", async |tx| {
 ///     tx.execute("INSERT INTO orders VALUES (7)", &[]).await?;
-///     mails.publish_in(tx, &mail).await // with the order, or not at all
+///     mails.publish_with(tx, &mail).await // with the order, or not at all
 /// }).await?;
 /// # Ok(()) }
 /// ```
@@ -78,6 +79,7 @@ struct NotDurable;
 
 struct Queue {
     name: Name,
+    outbox_of: Option<Name>,
     pool: Pool,
     lease: Duration,
     poll: Duration,
@@ -133,10 +135,10 @@ impl PgQueue {
         made.await.map_err(self.failed("create its tables"))
     }
 
-    /// Publishes a message in a transaction: it is there if that is committed, and never was if it is rolled back. Whoever waits
+    /// Publishes a message with a transaction: it is there if that is committed, and never was if it is rolled back. Whoever waits
     /// for jobs is told at the COMMIT.
     ///
-    /// The message comes from [`Producer::prepare`](oneclock_queue::Producer::prepare), which refuses what would be dead on
+    /// Without one [`Producer::accept`](oneclock_queue::Producer::accept) publishes it by itself. The message comes from [`Producer::prepare`](oneclock_queue::Producer::prepare), which refuses what would be dead on
     /// arrival. What is known after an error is known of the whole transaction, as of every other statement of it.
     ///
     /// NOTIFY lets the COMMITs of a whole database wait for each other, so it is left out while consumers are behind. Where each
@@ -147,9 +149,9 @@ impl PgQueue {
     ///
     /// # Cancel safety
     /// Dropped, the transaction is rolled back.
-    pub async fn publish_in(&self, transaction: &mut Transaction<'_>, message: &Message) -> Result<(), PgError> {
+    pub async fn publish_with(&self, transaction: &mut Transaction<'_>, message: &Message) -> Result<(), PgError> {
         let wakes = self.0.notifies && !self.0.wakes.are_behind();
-        table::publish_in(transaction, self.0.name.as_str(), message, wakes).await
+        table::publish_with(transaction, self.0.name.as_str(), message, wakes).await
     }
 
     /// Waits for jobs in this order, and takes some. `None`: `stop` came first. It ends waiting, and never a look: what that took
@@ -237,6 +239,10 @@ impl Broker for PgQueue {
         &self.0.name
     }
 
+    fn destination(&self) -> &Name {
+        self.0.outbox_of.as_ref().unwrap_or(&self.0.name)
+    }
+
     /// As a call named `publish` of the current operation, else with a budget of the queue's own.
     async fn publish(&self, message: &Message) -> Result<(), BrokerError> {
         let queue = &self.0;
@@ -249,7 +255,7 @@ impl Broker for PgQueue {
             let wakes = table::publish(&mut client, name, message, asks).await?;
             if wakes == Some(true) {
                 // After its commit, in which whoever notifies waits for others who do. It is only a hint.
-                let _ = table::notify(&mut client, name).await;
+                queue.wakes.tell(async || drop(table::notify(&mut client, name).await)).await;
             } else if asks {
                 queue.wakes.were_behind();
             }
@@ -258,15 +264,31 @@ impl Broker for PgQueue {
         match published.await {
             Ok(true) => Ok(()),
             Ok(false) => Err(BrokerError::rejected(&queue.name, PUBLISH, NotDurable)),
-            Err(error) => Err(self.failed(PUBLISH)(error)),
+            Err(error) => {
+                let outcome = said_of_the_message(&error);
+                Err(BrokerError { outcome, ..self.failed(PUBLISH)(error) })
+            }
         }
     }
 
     /// Takes a power of two of jobs, at most `at_most`. Dropped while it takes some, rather than while it waits, they come again when
     /// the lease is over.
     async fn receive(&self, lane: Lane, at_most: usize) -> Result<Vec<PgDelivery>, BrokerError> {
-        let never = pin!(std::future::pending());
-        let taken = self.wait(lane, at_most, Order::Any, never).await?;
+        self.receive_until(lane, at_most, std::future::pending()).await
+    }
+
+    /// A look that was begun is waited for: what it takes is somebody's.
+    async fn receive_until(
+        &self,
+        lane: Lane,
+        at_most: usize,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<Vec<PgDelivery>, BrokerError> {
+        let mut stop = pin!(stop);
+        if futures_util::FutureExt::now_or_never(stop.as_mut()).is_some() {
+            return Ok(Vec::new()); // nothing is sent ahead
+        }
+        let taken = self.wait(lane, at_most, Order::Any, stop).await?;
         let (asked, taken) = taken.unwrap_or((clock::now(), Vec::new()));
         Ok(taken.into_iter().map(|taken| PgDelivery::new(self.clone(), asked, taken)).collect())
     }
@@ -280,6 +302,17 @@ impl Broker for PgQueue {
 impl fmt::Debug for PgQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("PgQueue").field(&self.0.name).finish()
+    }
+}
+
+/// What an error says of the message that was not published. What the server has against the queue, or against us, is nothing
+/// against that.
+fn said_of_the_message(error: &PgError) -> Outcome {
+    // Data that are none, a constraint that they break, more than the server can hold.
+    let is_about_it = |said: &DbError| matches!(said.code().code().get(..2), Some("22" | "23" | "54"));
+    match error.outcome() {
+        Outcome::Failed if !error.database().is_some_and(is_about_it) => Outcome::Rejected,
+        outcome => outcome,
     }
 }
 

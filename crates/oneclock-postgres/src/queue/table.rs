@@ -6,14 +6,18 @@
 //! A lease is a column beside `visible_at`, which stays as it is: a job that comes again has its old place in the order, and
 //! taking one changes no column of the index.
 
+use std::error::Error;
+use std::fmt;
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use bytes::{BufMut, BytesMut};
 use oneclock_core::Outcome;
 use oneclock_core::expiry::names;
 use oneclock_core::wire::{Wall, utc};
 use oneclock_queue::{Incoming, Lane, Message, Settle};
 use tokio_postgres::Row;
-use tokio_postgres::types::{FromSql, ToSql};
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use super::counts::{Slot, slot};
 use crate::error::PgError;
@@ -71,6 +75,10 @@ const WAKES: &str = "NOT coalesce((
     ORDER BY w.visible_at DESC, w.id DESC LIMIT 1
 ), false)";
 
+/// One job: its queue, its header fields, its body.
+const INSERT: &str = "INSERT INTO oneclock_queue (queue, headers, body, visible_at, enqueued_at)
+    SELECT $1::text, $2, $3, at.now, at.now FROM (SELECT clock_timestamp() AS now) AS at";
+
 /// The channel of a queue.
 pub(super) const CHANNEL: &str = "SELECT 'oneclock_queue_' || md5($1::text)";
 
@@ -89,6 +97,9 @@ pub(super) struct Mine {
     pub(super) id: i64,
     pub(super) fence: i64,
 }
+
+/// The header fields of a message, as an array: written where they are sent, and nowhere before.
+struct Headers<'a>(&'a Message);
 
 /// What was taken.
 #[derive(Debug)]
@@ -116,35 +127,30 @@ pub(super) async fn publish(
     message: &Message,
     wakes: bool,
 ) -> Result<Option<bool>, PgError> {
-    let wakes = if wakes { WAKES } else { "false" };
-    let sql = format!(
-        "INSERT INTO oneclock_queue (queue, headers, body, visible_at, enqueued_at)
-         SELECT $1::text, $2, $3, at.now, at.now FROM (SELECT clock_timestamp() AS now) AS at
-         WHERE current_setting('synchronous_commit') <> 'off' RETURNING {wakes}"
-    );
-    let headers = headers_of(message);
-    let rows = query(session, &sql, &[&queue, &headers, &&*message.body]).await?;
+    static TEXTS: LazyLock<[String; 2]> = LazyLock::new(|| {
+        ["false", WAKES]
+            .map(|wakes| format!("{INSERT} WHERE current_setting('synchronous_commit') <> 'off' RETURNING {wakes}"))
+    });
+    let [quiet, asking] = &*TEXTS;
+    let sql = if wakes { asking } else { quiet };
+    let rows = query(session, sql, &[&queue, &Headers(message), &&*message.body]).await?;
     rows.first().map(|row| get(session, row, 0)).transpose()
 }
 
-/// Publishes in the caller's transaction, and tells whoever waits when that is committed.
-pub(super) async fn publish_in(
+/// Publishes with the caller's transaction, and tells whoever waits when that is committed.
+pub(super) async fn publish_with(
     session: &mut Session,
     queue: &str,
     message: &Message,
     wakes: bool,
 ) -> Result<(), PgError> {
-    let told = if wakes {
-        format!("CASE WHEN {WAKES} THEN pg_notify('oneclock_queue_' || md5($1), '') END")
-    } else {
-        "NULL".to_owned()
-    };
-    let sql = format!(
-        "INSERT INTO oneclock_queue (queue, headers, body, visible_at, enqueued_at)
-         SELECT $1::text, $2, $3, at.now, at.now FROM (SELECT clock_timestamp() AS now) AS at RETURNING {told}"
-    );
-    let headers = headers_of(message);
-    session.query_one(&sql, &[&queue, &headers, &&*message.body]).await.map(|_| ())
+    static TEXTS: LazyLock<[String; 2]> = LazyLock::new(|| {
+        let told = format!("CASE WHEN {WAKES} THEN pg_notify('oneclock_queue_' || md5($1), '') END");
+        ["NULL", &told].map(|told| format!("{INSERT} RETURNING {told}"))
+    });
+    let [quiet, asking] = &*TEXTS;
+    let sql = if wakes { asking } else { quiet };
+    session.query_one(sql, &[&queue, &Headers(message), &&*message.body]).await.map(|_| ())
 }
 
 /// Tells whoever waits.
@@ -393,7 +399,7 @@ pub(super) fn message(session: &Session, queue: &str, row: &Row, ours: Duration)
             incoming.field(names::DEAD_AT, utc(wall(at).as_nanos() / 1_000_000).as_str().as_bytes());
         }
     }
-    Ok(incoming.finish(&format!("{queue}-{id}"), body.to_vec().into(), ours))
+    Ok(incoming.finish(format_args!("{queue}-{id}"), body.to_vec().into(), ours))
 }
 
 /// Whether this is a field that a dead letter has beside those it came with.
@@ -425,8 +431,48 @@ fn apart(mine: &[Mine]) -> (Vec<i64>, Vec<i64>) {
     mine.iter().map(|mine| (mine.id, mine.fence)).unzip()
 }
 
-fn headers_of(message: &Message) -> Vec<String> {
-    let mut pairs = Vec::new();
-    message.write("ce-", |name, value| pairs.extend([name.to_owned(), value.to_owned()]));
-    pairs
+// === Headers ===
+
+impl ToSql for Headers<'_> {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        const DIMENSIONS: i32 = 1;
+        const HAS_NULLS: i32 = 0;
+        const FIRST: i32 = 1;
+        out.put_i32(DIMENSIONS);
+        out.put_i32(HAS_NULLS);
+        out.put_u32(Type::TEXT.oid());
+        let length_at = out.len();
+        out.put_i32(0);
+        out.put_i32(FIRST);
+        let (mut texts, mut too_long) = (0_i32, None);
+        self.0.write("ce-", |name, value| {
+            for text in [name, value] {
+                match i32::try_from(text.len()) {
+                    Ok(bytes) => out.put_i32(bytes),
+                    Err(error) => too_long = Some(error),
+                }
+                out.put_slice(text.as_bytes());
+                texts += 1;
+            }
+        });
+        if let Some(error) = too_long {
+            return Err(error.into());
+        }
+        if let Some(length) = out.get_mut(length_at..length_at + 4) {
+            length.copy_from_slice(&texts.to_be_bytes());
+        }
+        Ok(IsNull::No)
+    }
+
+    fn accepts(of: &Type) -> bool {
+        *of == Type::TEXT_ARRAY
+    }
+
+    to_sql_checked!();
+}
+
+impl fmt::Debug for Headers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the header fields of {}", self.0)
+    }
 }

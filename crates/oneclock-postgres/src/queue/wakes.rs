@@ -1,9 +1,11 @@
 //! Waiting for jobs: one connection listens, whoever waits is woken.
 //!
 //! Decides who looks at that connection: one of those who wait, for all of them, so that there is no task. It stands beside the
-//! pool's places, is opened when somebody waits for the first time, and goes with the queue's last clone. A notification is only
-//! a hint to look; that none gets lost is not relied upon, since everybody looks again after a while anyhow.
+//! pool's places, is opened when somebody waits for the first time, and goes with the queue's last clone. And who tells them, of
+//! those who publish: one at a time, for all. A notification is only a hint to look; that none gets lost is not relied upon, since
+//! everybody looks again after a while anyhow.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as Guarded, PoisonError};
 use std::time::Duration;
 
@@ -29,8 +31,13 @@ pub(super) struct Wakes {
     listening: Mutex<Option<Arc<Conn>>>,
     not_before: Guarded<Option<(Tick, Duration)>>,
     behind_until: Guarded<Option<Tick>>,
+    telling: Mutex<()>,
+    is_told_next: AtomicBool,
     pub(super) woken: Notify,
 }
+
+/// Somebody waits for his turn to tell, until he has it or leaves.
+struct Next<'a>(&'a AtomicBool);
 
 // === Wakes ===
 
@@ -83,6 +90,18 @@ impl Wakes {
         self.woken.notify_waiters();
     }
 
+    /// Tells whoever waits of what was just published, by `tell`. One at a time, and whatever is published before somebody begins
+    /// to is told by him: where many publish at once, few tell.
+    pub(super) async fn tell(&self, tell: impl AsyncFnOnce()) {
+        if self.is_told_next.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let next = Next(&self.is_told_next);
+        let _turn = self.telling.lock().await;
+        drop(next); // what is published from here on is told by somebody else
+        tell().await;
+    }
+
     /// Whether consumers were behind a moment ago, so that nobody needs to be told, nor the server be asked.
     pub(super) fn are_behind(&self) -> bool {
         let until = *self.behind_until.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,6 +122,12 @@ impl Wakes {
 
     fn pause(&self, until: Option<(Tick, Duration)>) {
         *self.not_before.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+}
+
+impl Drop for Next<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

@@ -20,7 +20,7 @@ async fn what_came_and_what_went_adds_up() {
     let pool = Pool::configured(database.config()).build().unwrap();
     let mut client = pool.get_in(&crate::support::patient(), "order").await.unwrap();
     let mut undone = client.begin().await.unwrap();
-    jobs.publish_in(&mut undone, &message(20)).await.unwrap();
+    jobs.publish_with(&mut undone, &message(20)).await.unwrap();
     drop(undone);
     drop(client);
 

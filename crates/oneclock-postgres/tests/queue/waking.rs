@@ -61,13 +61,13 @@ async fn a_commit_wakes_and_a_rollback_does_not() {
         until_listening(&database).await;
         let undone: Result<(), PgError> = pool
             .transaction_in(&patient(), "order", async |tx| {
-                jobs.publish_in(tx, &message(1)).await?;
+                jobs.publish_with(tx, &message(1)).await?;
                 tx.execute("INSERT INTO nowhere VALUES (1)", &[]).await.map(|_| ())
             })
             .await;
         undone.unwrap_err();
         let op = patient();
-        pool.transaction_in(&op, "order", async |tx| jobs.publish_in(tx, &message(2)).await).await.unwrap();
+        pool.transaction_in(&op, "order", async |tx| jobs.publish_with(tx, &message(2)).await).await.unwrap();
     };
     let both = Box::pin(async { tokio::join!(next(&jobs, Lane::Main), publishing) });
     let (held, ()) = tokio::time::timeout(BOUND, both).await.expect("woken");

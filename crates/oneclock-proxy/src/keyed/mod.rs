@@ -14,7 +14,6 @@
 
 mod body;
 mod store;
-mod tls;
 
 use std::convert::Infallible;
 use std::pin::Pin;

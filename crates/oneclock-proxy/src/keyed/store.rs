@@ -13,7 +13,7 @@ use oneclock::Shutdown;
 use oneclock_core::idempotency::{Claim, Enqueue, Enqueued, Fence, Record, Scope};
 use oneclock_idempotency::{Changes, Found, Kept, Reconciler, Settle, Settled, Store, StoreError, Which};
 use oneclock_postgres::tokio_postgres::error::SqlState;
-use oneclock_postgres::{PgError, Pool};
+use oneclock_postgres::{PgError, Pool, Rustls};
 use tokio::sync::OnceCell;
 
 use crate::StartFailed;
@@ -21,8 +21,6 @@ use crate::config::{Config, IdempotencyStore, is_over_tls};
 use crate::digest::Digest;
 use crate::tls::UpstreamSecured;
 use crate::{table, tls};
-
-use super::tls::Tls;
 
 /// How many connections a store in PostgreSQL has at most. Each step is one short transaction.
 const CONNECTIONS: usize = 4;
@@ -102,7 +100,7 @@ impl Opened {
             IdempotencyStore::Postgres { url, .. } => {
                 let pool = Pool::builder(url.as_str()).size(CONNECTIONS);
                 let pool = match trusted {
-                    Some(trusted) => pool.build_with(Tls::new(Arc::clone(&trusted.config))),
+                    Some(trusted) => pool.build_with(Rustls::new(Arc::clone(&trusted.config))),
                     None => pool.build(),
                 };
                 let pool = pool.map_err(|source| failed(source.into()))?;

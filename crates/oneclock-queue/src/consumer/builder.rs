@@ -18,8 +18,10 @@ pub struct ConsumerBuilder<B> {
     limit: Duration,
     min_useful: Duration,
     attempts: Attempts,
-    effect: Effect,
-    pub(super) keys: Keys,
+    effect: Option<Effect>,
+    handler_enforces: bool,
+    #[cfg(feature = "idempotency")]
+    pub(super) store: Option<Arc<super::keys::Store>>,
     places: usize,
     late_places: usize,
     uncertainty: Uncertainty,
@@ -50,6 +52,22 @@ pub enum BadConsumer {
         /// The least.
         min_useful: Duration,
     },
+    /// A store before the handler and the handler itself are both to see to it that a key has one effect.
+    #[error("{queue}: `once` and `enforces_keys` both say who sees to it that a key has one effect: leave one out")]
+    KeptTwice {
+        /// The queue.
+        queue: Name,
+    },
+    /// The handler enforces keys, and what doing its work twice would do is said to be something else.
+    #[error(
+        "{queue}: a handler that enforces keys has one effect for each of them, and `effect` says {effect:?}: leave one out"
+    )]
+    EffectBesideKeys {
+        /// The queue.
+        queue: Name,
+        /// What was said.
+        effect: Effect,
+    },
 }
 
 impl<B: Broker> ConsumerBuilder<B> {
@@ -59,8 +77,10 @@ impl<B: Broker> ConsumerBuilder<B> {
             limit: Duration::from_secs(30),
             min_useful: Duration::from_millis(100),
             attempts: Attempts::default(),
-            effect: Effect::Once,
-            keys: Keys::Nobody,
+            effect: None,
+            handler_enforces: false,
+            #[cfg(feature = "idempotency")]
+            store: None,
             places: 8,
             late_places: 1,
             uncertainty: Uncertainty::default(),
@@ -80,7 +100,8 @@ impl<B: Broker> ConsumerBuilder<B> {
         self
     }
 
-    /// How often work is tried, and how much later each time.
+    /// How often work is tried, and how much later each time; unless said as [`Attempts::default`] says: ten times in eight and a half
+    /// minutes, so that what a handler needs may be away for some minutes and nothing becomes a dead letter.
     pub const fn attempts(mut self, attempts: Attempts) -> Self {
         self.attempts = attempts;
         self
@@ -88,14 +109,14 @@ impl<B: Broker> ConsumerBuilder<B> {
 
     /// What doing the work twice would do; [`Effect::Once`] unless said: then what may have been done is not done again by itself.
     pub fn effect(mut self, effect: Effect) -> Self {
-        self.effect = effect;
+        self.effect = Some(effect);
         self
     }
 
-    /// The handler itself sees to it that a key has one effect: it writes the key in the transaction of the effect.
-    pub fn enforces_keys(mut self) -> Self {
-        self.effect = Effect::Keyed(Name::literal("idempotency-key"));
-        self.keys = Keys::Handler;
+    /// The handler itself sees to it that a key has one effect: it writes the key in the transaction of the effect. That says what
+    /// doing it twice would do, so that no other [`effect`](Self::effect) is said beside it.
+    pub const fn enforces_keys(mut self) -> Self {
+        self.handler_enforces = true;
         self
     }
 
@@ -146,19 +167,40 @@ impl<B: Broker> ConsumerBuilder<B> {
             let (limit, min_useful) = (self.limit, self.min_useful);
             return Err(BadConsumer::LimitBelowMinimum { queue: queue.clone(), limit, min_useful });
         }
+        let (effect, keys) = self.kept()?;
         Ok(Consumer(Arc::new(Shared {
             broker: self.broker,
             handler: Box::new(move |job| Box::pin(handler(job))),
             limit: self.limit,
             min_useful: self.min_useful,
             attempts: self.attempts,
-            effect: self.effect,
-            keys: self.keys,
+            effect,
+            keys,
             places: self.places,
             late_places: self.late_places,
             uncertainty: self.uncertainty,
             observer: self.observer,
         })))
+    }
+
+    /// What doing the work twice would do, and who sees to it that a key has one effect, in whichever order that was said.
+    fn kept(&self) -> Result<(Effect, Keys), BadConsumer> {
+        let effect = self.effect.clone();
+        #[cfg(feature = "idempotency")]
+        if let Some(store) = &self.store {
+            if self.handler_enforces {
+                return Err(BadConsumer::KeptTwice { queue: self.broker.name().clone() });
+            }
+            return Ok((effect.unwrap_or(Effect::Once), Keys::Store(Arc::clone(store))));
+        }
+        match effect {
+            None if self.handler_enforces => Ok((Effect::Keyed(Name::literal("idempotency-key")), Keys::Handler)),
+            Some(effect @ Effect::Keyed(_)) if self.handler_enforces => Ok((effect, Keys::Handler)),
+            Some(effect) if self.handler_enforces => {
+                Err(BadConsumer::EffectBesideKeys { queue: self.broker.name().clone(), effect })
+            }
+            effect => Ok((effect.unwrap_or(Effect::Once), Keys::Nobody)),
+        }
     }
 }
 

@@ -5,28 +5,37 @@
 //! delivery that finds the work done.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
+use oneclock::clock;
 use oneclock::events::{Delivery as Told, Event, Keyed, send};
 use oneclock_core::expiry::{Handled, Why};
 use oneclock_core::idempotency::{Claim, Claimed, Doubt, Fence, Fingerprint, Key, Owner, Scope, State, Takeover};
-use oneclock_core::{Effect, Name, Outcome};
+use oneclock_core::{Effect, Name, Outcome, Tick};
 use oneclock_idempotency::{
     self as idempotency, Answer, AnyStore, Kept, Settle, Settled, Store as IdempotencyStore, StoreError,
 };
 
+use super::Shared;
 use super::builder::ConsumerBuilder;
 use super::tenure::Tenure;
 use super::walk::{Detailed, Worked};
-use super::{Keys, Shared};
 use crate::{Broker, Message};
 
 /// A store, and for how long it keeps records.
 pub(super) struct Store {
     store: AnyStore,
     retention: Duration,
+    outage: Mutex<Outage>,
+}
+
+/// For how long the store has not answered.
+#[derive(Debug, Default)]
+struct Outage {
+    failures: u32,
+    until: Option<Tick>, // it is not asked before
 }
 
 /// How long the store may take to answer, and how long it is told what became of a run.
@@ -37,19 +46,30 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// How much longer than its handler a run may be silent, so that what became of it can still be written.
 const SLACK: Duration = Duration::from_secs(15);
 
-/// How soon a delivery comes again whose key could not be asked for, or is somebody else's.
+/// How soon a delivery comes again whose key is somebody else's.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How soon a store is asked again that did not answer; twice that after each further failure.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// And no later than this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 const DELIVERED: Name = Name::literal("DELIVER");
 
 impl<B: Broker> ConsumerBuilder<B> {
     /// Work has one effect for its key, however often it is delivered: `store` is asked before the handler. The key is its own, else
-    /// its message's id.
+    /// its message's id. A message that has neither (RabbitMQ takes those) has nothing that it could be recorded under: it is done as
+    /// if there were no store, which is counted as the fault `key_missing`, and not again where it [may have
+    /// run](crate::Delivery::may_have_run).
+    ///
+    /// While the store does not answer nothing runs: deliveries come again, uncounted, after a pause that grows to a minute, and
+    /// meanwhile one is received at a time.
     ///
     /// `retention` is how long records are kept: longer than anything may still be delivered or redriven (contract M9). What may have
     /// been done is not done again by itself, unless the [`effect`](Self::effect) is idempotent by nature.
     pub fn once(mut self, store: impl IdempotencyStore, retention: Duration) -> Self {
-        self.keys = Keys::Store(Arc::new(Store { store: AnyStore::new(store), retention }));
+        let outage = Mutex::default();
+        self.store = Some(Arc::new(Store { store: AnyStore::new(store), retention, outage }));
         self
     }
 }
@@ -110,6 +130,7 @@ impl Store {
             }
         };
         let claimed = tokio::time::timeout(CLAIM_WITHIN, claiming).await;
+        let again_in = self.answered(claimed.is_ok(), clock::now());
         let fence = match claimed {
             Ok(found) => match found.claimed {
                 Claimed::Run { fence, taken_over } => {
@@ -135,7 +156,7 @@ impl Store {
                 _ => return (Worked::Ends(Why::KeyUnreadable), None),
             },
             // Nothing ran (contract M6).
-            Err(_) => return (Worked::Elsewhere { again_in: LOOK_AGAIN }, None),
+            Err(_) => return (Worked::Elsewhere { again_in }, None),
         };
         let (handled, detail) = run(fence).await;
         let settle = match handled {
@@ -157,11 +178,37 @@ impl Store {
         }
     }
 
+    /// What is known of the store by now: it answered, or it did not. After how long it is asked again.
+    fn answered(&self, it_did: bool, now: Tick) -> Duration {
+        let mut outage = self.outage();
+        if it_did {
+            *outage = Outage::default();
+            return Duration::ZERO;
+        }
+        // Of many that ask at the same time one failure counts.
+        if outage.until.is_none_or(|until| until <= now) {
+            let doubled = 2_u32.checked_pow(outage.failures).and_then(|times| FIRST_PAUSE.checked_mul(times));
+            outage.until = Some(now + doubled.unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE));
+            outage.failures = outage.failures.saturating_add(1);
+        }
+        outage.until.map_or(FIRST_PAUSE, |until| until.since(now))
+    }
+
+    /// Until when it is not asked, while it is down.
+    pub(super) fn is_down_until(&self) -> Option<Tick> {
+        self.outage().until
+    }
+
+    fn outage(&self) -> MutexGuard<'_, Outage> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Says of work under a key that it ended without being done, so that who asks is told why: before its broker is told, as of a
     /// run. What is under way, done or unknown says so itself, and what the store cannot be told within this stays as it stands.
     pub(super) async fn ended(&self, queue: &Name, message: &Message, told: Told, within: Duration) {
         let settle = match told {
-            Told::Discarded(why) => Settle::Complete(Answer::saying(StatusCode::GONE, why.as_str(), why.sentence())),
+            // Not completed: another message of the same key, which still lives, would count as done.
+            Told::Discarded(why) => Settle::SetAside(Answer::saying(StatusCode::GONE, why.as_str(), why.sentence())),
             Told::DeadLettered(Why::OutcomeUnknown) => Settle::Doubt(Doubt::Failed),
             Told::DeadLettered(why) => {
                 Settle::SetAside(Answer::saying(StatusCode::UNPROCESSABLE_ENTITY, why.as_str(), why.sentence()))

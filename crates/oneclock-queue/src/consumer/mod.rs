@@ -1,13 +1,16 @@
 //! Doing work that was accepted: who receives how much, and when no more.
 //!
-//! Decides how many deliveries are worked on at a time, that late work has places of its own so that what is not late goes first,
-//! and that a shutdown stops receiving before anything else. What is done with one delivery is [`walk`]'s.
+//! Decides who sees to it that work has one effect, and that late work has places of its own, so that what is not late goes first. How
+//! a lane is received is [`lanes`]'s, what is done with one delivery [`walk`]'s.
 
 mod builder;
 mod ends;
+mod handling;
 mod job;
 #[cfg(feature = "idempotency")]
 mod keys;
+mod lanes;
+mod settling;
 mod tenure;
 mod walk;
 
@@ -21,12 +24,14 @@ use oneclock::Shutdown;
 use oneclock::events::Observer;
 use oneclock_core::Effect;
 use oneclock_core::expiry::Attempts;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::Uncertainty;
 use crate::broker::{Broker, Lane};
 
+use self::ends::Counts;
+
 pub use builder::{BadConsumer, ConsumerBuilder};
+pub use ends::Consumed;
 pub use job::{Job, JobError};
 #[cfg(feature = "http")]
 pub(crate) use keys::fingerprint_of;
@@ -96,24 +101,30 @@ enum Keys {
 const MEASURE_EVERY: Duration = Duration::from_secs(60);
 const MEASURE_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long it waits before it asks a broker again that failed.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
 impl<B: Broker> Consumer<B> {
     /// A consumer of this queue.
     pub fn builder(broker: B) -> ConsumerBuilder<B> {
         ConsumerBuilder::new(broker)
     }
 
-    /// Receives and has work done until `shutdown` is signalled, then waits for what is being worked on, until its grace is over.
+    /// Receives and has work done until `shutdown` is signalled. Then it asks for nothing more, gives back what is on its way and nobody
+    /// has begun (at once, uncounted, within ten seconds), and waits for what is being worked on, until the grace of the shutdown is
+    /// over. Returns what became of the deliveries.
+    ///
+    /// A handler runs in a task of its own, and its lease is kept beside it. One that blocks its thread (a long computation, a call that
+    /// does not await) holds up whatever else that thread was to do: on a runtime of one thread all heartbeats, on one of several a part
+    /// of the service. It does not hear that its operation is over, either: a second later its delivery ends without it, as of one that
+    /// was cut off, and it may begin no step any more. Such work belongs into
+    /// [`Operation::spawn_blocking`](oneclock::Operation::spawn_blocking).
     ///
     /// # Cancel safety
-    /// Dropped, it receives no more. Deliveries that are being worked on are tasks of `shutdown`, which waits for them.
-    pub async fn run(&self, shutdown: &Shutdown) {
+    /// Dropped, it receives no more, and what is on its way is not waited for. Deliveries that are being worked on are tasks of
+    /// `shutdown`, which waits for them.
+    pub async fn run(&self, shutdown: &Shutdown) -> Consumed {
         self.0.uncertainty.measure(&self.0.broker, MEASURE_WITHIN).await;
-        let main = self.receive(Lane::Main, self.0.places, shutdown);
-        let late = self.receive(Lane::Late, self.0.late_places, shutdown);
+        let counted = Arc::new(Counts::default());
+        let main = lanes::begin(&self.0, Lane::Main, self.0.places, shutdown, &counted);
+        let late = lanes::begin(&self.0, Lane::Late, self.0.late_places, shutdown, &counted);
         let clock = async {
             loop {
                 tokio::select! {
@@ -123,52 +134,8 @@ impl<B: Broker> Consumer<B> {
                 self.0.uncertainty.measure(&self.0.broker, MEASURE_WITHIN).await;
             }
         };
-        tokio::join!(main, late, clock);
-    }
-
-    async fn receive(&self, lane: Lane, at_most: usize, shutdown: &Shutdown) {
-        let places = Arc::new(Semaphore::new(at_most));
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let Ok(mut free) = Arc::clone(&places).acquire_owned().await else { return };
-            while let Ok(more) = Arc::clone(&places).try_acquire_owned() {
-                free.merge(more);
-            }
-            let received = tokio::select! {
-                biased;
-                () = shutdown.signalled() => break,
-                received = self.0.broker.receive(lane, free.num_permits()) => received,
-            };
-            match received {
-                Ok(deliveries) => {
-                    pause = FIRST_PAUSE;
-                    for delivery in deliveries {
-                        let place = free.split(1);
-                        self.begin(delivery, lane, place, shutdown);
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, %lane, again_in = ?pause, "cannot receive");
-                    drop(free);
-                    tokio::select! {
-                        () = shutdown.signalled() => break,
-                        () = tokio::time::sleep(pause) => {}
-                    }
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
-            }
-        }
-        // What is being worked on holds its place until it is over.
-        let all = u32::try_from(at_most).unwrap_or(u32::MAX);
-        let _ = places.acquire_many(all).await;
-    }
-
-    fn begin(&self, delivery: B::Delivery, lane: Lane, place: Option<OwnedSemaphorePermit>, shutdown: &Shutdown) {
-        let (shared, ends) = (Arc::clone(&self.0), shutdown.clone());
-        shutdown.spawn(async move {
-            walk::walk(&shared, delivery, lane, &ends).await;
-            drop(place);
-        });
+        tokio::join!(main.over(), late.over(), clock);
+        counted.so_far()
     }
 }
 

@@ -4,17 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::Client;
 use async_nats::jetstream;
-use async_nats::jetstream::consumer::{self, AckPolicy, DeliverPolicy};
 use async_nats::jetstream::context::Context;
 use async_nats::jetstream::stream::{self, RetentionPolicy};
-use async_nats::{Client, Subject};
 use oneclock_core::Name;
 
 use super::error::BadNats;
-use super::mover::Mover;
 use super::names::{Subjects, check_name, takes};
-use super::wires::{Line, Wires};
+use super::open::{Consumers, Opening};
+use super::wires::Wires;
 use super::{Nats, unreadable};
 use crate::uncertainty::Uncertainty;
 
@@ -29,21 +28,15 @@ pub struct NatsBuilder {
     name: String,
     stream: Option<String>,
     subjects: Option<Subjects>,
-    lease: Duration,
-    max_ack_pending: usize,
+    lease: Option<Duration>,
+    max_ack_pending: Option<usize>,
     replicas: usize,
     ttl: Option<Duration>,
     uncertainty: Uncertainty,
-    declared: bool,
+    opening: Opening,
 }
 
-/// How long one delivery is somebody's unless it is renewed.
-const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const SHORTEST_LEASE: Duration = Duration::from_secs(1);
-/// How many may be under way in all processes together.
-const DEFAULT_ACK_PENDING: usize = 10_000;
-/// As many wait as there are.
-const UNLIMITED: i64 = -1;
 
 // === JetStream ===
 
@@ -68,12 +61,12 @@ impl NatsBuilder {
             name,
             stream: None,
             subjects: None,
-            lease: DEFAULT_LEASE,
-            max_ack_pending: DEFAULT_ACK_PENDING,
+            lease: None,
+            max_ack_pending: None,
             replicas: 1,
             ttl: None,
             uncertainty: Uncertainty::of_this_machine(),
-            declared: true,
+            opening: Opening::Makes,
         }
     }
 
@@ -91,24 +84,47 @@ impl NatsBuilder {
         self
     }
 
-    /// The stream and its consumers are there: nothing is made, and nothing of them is changed. For tools that look at a queue of
-    /// somebody else's, and for processes that may not make any.
+    /// The stream and its consumers are there: nothing is made, and nothing of them is changed; what was said of lease and
+    /// [`max_ack_pending`](Self::max_ack_pending) is not looked at. For processes that may not make any.
     pub fn declared_elsewhere(mut self) -> Self {
-        self.declared = false;
+        self.opening = Opening::Finds;
         self
     }
 
-    /// For how long a delivery is somebody's unless it is renewed (`ack_wait`); 30 s unless said otherwise, 1 s at least. All who
-    /// open the queue should say the same: the last one that does changes it for all.
+    /// Messages go in, and none comes out: nothing is made, the server is asked nothing when it is opened, and nothing is moved. For a
+    /// producer that may only publish to `<queue>.main`. That the stream is there is then somebody else's to see to: without it
+    /// publishing says [`Outcome::Rejected`](oneclock_core::Outcome).
+    pub fn publish_only(mut self) -> Self {
+        self.opening = Opening::Publishes;
+        self
+    }
+
+    /// The queue is looked at: nothing is made, moved, published or received. For tools; see [`Inspect`](crate::Inspect).
+    pub fn read_only(mut self) -> Self {
+        self.opening = Opening::Looks;
+        self
+    }
+
+    /// For how long a delivery is somebody's unless it is renewed (`ack_wait`), 1 s at least. Whoever opens the queue first makes it
+    /// so, 30 s unless said otherwise; who says nothing later takes what stands, and who says another one is refused
+    /// ([`BadNats::Differs`]): the others count by it.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
+        self.lease = Some(lease);
         self
     }
 
-    /// How many deliveries of a lane may be under way, in all processes together; 10 000 unless said otherwise. What waits to come
-    /// again is not among them.
+    /// How many deliveries of a lane may be under way, in all processes together. As with the [lease](Self::lease) the first one makes
+    /// it so, 10 000 unless said otherwise. What waits to come again is not among them.
     pub fn max_ack_pending(mut self, deliveries: usize) -> Self {
-        self.max_ack_pending = deliveries;
+        self.max_ack_pending = Some(deliveries);
+        self
+    }
+
+    /// What is said here of [lease](Self::lease) and [`max_ack_pending`](Self::max_ack_pending) changes what stands, for everybody.
+    /// A process that has the queue open already goes on counting by the lease that it found: before a shorter one is said, end them
+    /// all, or two work on the same delivery. A longer one needs no more than that they are started anew some time.
+    pub fn change_what_stands(mut self) -> Self {
+        self.opening = Opening::Changes;
         self
     }
 
@@ -131,7 +147,8 @@ impl NatsBuilder {
         self
     }
 
-    /// Opens the queue: makes its stream if there is none, and the consumers of its lanes.
+    /// Opens the queue: makes its stream and the consumers of its lanes, as far as they are missing. Servers before 2.10 cannot tell
+    /// two that open a new queue at the same moment apart: there they have to say the same.
     ///
     /// # Errors
     /// [`BadNats`].
@@ -140,16 +157,60 @@ impl NatsBuilder {
     /// Dropped, a part of it may be there. It may be called again.
     pub async fn build(self) -> Result<Nats, BadNats> {
         check_name(&self.name)?;
-        for (limit, value) in [("max_ack_pending", self.max_ack_pending), ("replicas", self.replicas)] {
-            if value == 0 {
+        for (limit, value) in [("max_ack_pending", self.max_ack_pending), ("replicas", Some(self.replicas))] {
+            if value == Some(0) {
                 return Err(BadNats::Zero { limit });
             }
         }
-        if self.lease < SHORTEST_LEASE {
-            return Err(BadNats::Lease { lease: self.lease });
+        if let Some(lease) = self.lease.filter(|lease| *lease < SHORTEST_LEASE) {
+            return Err(BadNats::Lease { lease });
         }
         let subjects = self.subjects.clone().unwrap_or_else(|| Subjects::of(&self.name));
-        let config = self.open_stream(&subjects).await?;
+        let stream = match self.opening {
+            Opening::Publishes => self.stream_name(),
+            _ => self.open_stream(&subjects).await?,
+        };
+        let [main, late, dead, wait] = Consumers {
+            context: &self.context,
+            queue: &self.name,
+            stream: &stream,
+            subjects: &subjects,
+            lease: self.lease,
+            at_once: self.max_ack_pending.map(|deliveries| i64::try_from(deliveries).unwrap_or(i64::MAX)),
+            opening: self.opening,
+        }
+        .open()
+        .await?;
+        let wires = Arc::new(Wires {
+            name: Name::from(self.name),
+            client: self.context.client(),
+            context: self.context,
+            stream,
+            main,
+            late,
+            dead,
+            wait,
+            ttl: self.ttl,
+            opening: self.opening,
+            uncertainty: self.uncertainty,
+        });
+        if self.opening.receives() {
+            for line in [&wires.main, &wires.late, &wires.dead, &wires.wait] {
+                if line.in_vain {
+                    unreadable::make_readable(&wires, line).await;
+                }
+            }
+        }
+        Ok(Nats::new(wires))
+    }
+
+    fn stream_name(&self) -> String {
+        self.stream.clone().unwrap_or_else(|| Subjects::without_dots(&self.name))
+    }
+
+    /// Its stream, which can hold a queue.
+    async fn open_stream(&self, subjects: &Subjects) -> Result<String, BadNats> {
+        let config = self.stream_of(subjects).await?;
         for subject in subjects.all() {
             if !config.subjects.iter().any(|pattern| takes(pattern, subject)) {
                 return Err(BadNats::NotTaken { stream: config.name, subject: subject.to_owned() });
@@ -161,85 +222,28 @@ impl NatsBuilder {
         if self.ttl.is_some() && !config.allow_message_ttl {
             return Err(BadNats::NoTtl { stream: config.name });
         }
-        let at_once = i64::try_from(self.max_ack_pending).unwrap_or(i64::MAX);
-        let wires = Arc::new(Wires {
-            main: self.line(&config.name, "main", &subjects.main, at_once).await?,
-            late: self.line(&config.name, "late", &subjects.late, at_once).await?,
-            dead: self.line(&config.name, "dead", &subjects.dead, at_once).await?,
-            wait: self.line(&config.name, "wait", &subjects.wait, UNLIMITED).await?,
-            name: Name::from(self.name.clone()),
-            client: self.context.client(),
-            context: self.context,
-            stream: config.name,
-            ttl: self.ttl,
-            uncertainty: self.uncertainty,
-        });
-        for line in [&wires.main, &wires.late, &wires.dead, &wires.wait] {
-            if line.in_vain {
-                unreadable::make_readable(&wires, line).await;
-            }
-        }
-        let mover = Arc::new(Mover::start(Arc::clone(&wires)));
-        Ok(Nats { wires, _mover: mover })
+        Ok(config.name)
     }
 
-    async fn open_stream(&self, subjects: &Subjects) -> Result<stream::Config, BadNats> {
-        let name = self.stream.clone().unwrap_or_else(|| Subjects::without_dots(&self.name));
-        let opened = match &self.stream {
-            Some(name) => self.context.get_stream(name).await.map_err(Box::from),
-            None if !self.declared => self.context.get_stream(&name).await.map_err(Box::from),
-            None => {
-                let config = stream::Config {
-                    name: name.clone(),
-                    subjects: subjects.all().map(str::to_owned).to_vec(),
-                    retention: RetentionPolicy::WorkQueue,
-                    num_replicas: self.replicas,
-                    allow_message_ttl: self.ttl.is_some(),
-                    description: Some(format!("the queue {}, by oneclock-queue", self.name)),
-                    ..stream::Config::default()
-                };
-                self.context.get_or_create_stream(config).await.map_err(Box::from)
-            }
+    async fn stream_of(&self, subjects: &Subjects) -> Result<stream::Config, BadNats> {
+        let name = self.stream_name();
+        let opened = if self.stream.is_some() || !self.opening.makes() {
+            self.context.get_stream(&name).await.map_err(Box::from)
+        } else {
+            let config = stream::Config {
+                name: name.clone(),
+                subjects: subjects.all().map(str::to_owned).to_vec(),
+                retention: RetentionPolicy::WorkQueue,
+                num_replicas: self.replicas,
+                allow_message_ttl: self.ttl.is_some(),
+                description: Some(format!("the queue {}, by oneclock-queue", self.name)),
+                ..stream::Config::default()
+            };
+            self.context.get_or_create_stream(config).await.map_err(Box::from)
         };
         match opened {
             Ok(stream) => Ok(stream.cached_info().config.clone()),
             Err(source) => Err(BadNats::Stream { stream: name, source }),
-        }
-    }
-
-    async fn line(&self, stream: &str, lane: &str, subject: &str, at_once: i64) -> Result<Line, BadNats> {
-        let consumer = format!("{}-{lane}", Subjects::without_dots(&self.name));
-        let config = consumer::pull::Config {
-            durable_name: Some(consumer.clone()),
-            name: Some(consumer.clone()),
-            deliver_policy: DeliverPolicy::All,
-            ack_policy: AckPolicy::Explicit,
-            ack_wait: self.lease,
-            max_deliver: UNLIMITED, // attempts are counted by whoever works
-            max_ack_pending: at_once,
-            filter_subject: subject.to_owned(),
-            ..consumer::pull::Config::default()
-        };
-        let opened = if self.declared {
-            let made = self.context.create_consumer_on_stream(config, stream).await;
-            made.map_err(|error| Box::new(error) as async_nats::Error)
-        } else {
-            let found = self.context.get_consumer_from_stream::<consumer::pull::Config, _, _>(&consumer, stream);
-            found.await.map_err(|error| Box::new(error) as async_nats::Error)
-        };
-        match opened {
-            Ok(opened) => {
-                let info = opened.cached_info();
-                let (lease, in_vain) = (info.config.ack_wait, info.num_redelivered > 0);
-                Ok(Line {
-                    subject: Subject::from(subject),
-                    consumer,
-                    lease,
-                    in_vain,
-                    pulls: tokio::sync::Mutex::default(),
-                })
-            }
-            Err(source) => Err(BadNats::Consumer { stream: stream.to_owned(), consumer, source }),
         }
     }
 }

@@ -15,9 +15,10 @@ use bytes::Bytes;
 use oneclock_core::Tick;
 
 use super::fields::{self, ReadFields};
+use super::fit::{self, TooLarge};
 use super::pulls::Raw;
 use super::wires::Wires;
-use crate::broker::{Delivery, Lane, NotSettled, Settle};
+use crate::broker::{Dead, Delivery, Lane, NotSettled, Settle};
 use crate::message::Message;
 
 /// A delivery of a [`Nats`](super::Nats) queue.
@@ -31,6 +32,7 @@ pub struct NatsDelivery {
     sequence: u64,
     delivered: u32,
     before: u32,
+    may_have_run: bool,
     asked: Tick,
 }
 
@@ -43,9 +45,10 @@ impl NatsDelivery {
     /// `ours` is by how much our clock may be wrong.
     pub(super) fn new(wires: Arc<Wires>, lane: Lane, raw: Raw, ours: Duration) -> Self {
         let Raw { headers, body, reply, sequence, delivered, asked } = raw;
-        let fallback_id = format!("{}:{sequence}", wires.stream);
-        let ReadFields { message, before } = fields::read(&headers, &fallback_id, body.clone(), ours);
-        Self { wires, lane, message, headers, body, reply, sequence, delivered, before, asked }
+        let fallback_id = format_args!("{}:{sequence}", wires.stream);
+        let ReadFields { message, before, may_have_run } = fields::read(&headers, fallback_id, body.clone(), ours);
+        let may_have_run = may_have_run || delivered > 1;
+        Self { wires, lane, message, headers, body, reply, sequence, delivered, before, may_have_run, asked }
     }
 
     /// A copy with a number that no other copy has, and the same one each time it is made for the same end.
@@ -54,23 +57,55 @@ impl NatsDelivery {
         fields::copy(&self.headers, &self.message.id, &number)
     }
 
-    async fn to(&self, subject: &Subject, headers: HeaderMap) -> Result<(), NotSettled> {
+    /// The same, which says what is known of earlier deliveries.
+    fn copy_of_deliveries(&self, for_: &str) -> HeaderMap {
+        let mut headers = self.copy(for_);
+        if self.may_have_run {
+            fields::may_have_run(&mut headers);
+        }
+        headers
+    }
+
+    /// Moves it there. What the copy cannot do without has to fit.
+    async fn to(&self, subject: &Subject, mut headers: HeaderMap, spare: &[&'static str]) -> Result<(), NotSettled> {
+        let fitted = fit::fit(&mut headers, self.body.len(), self.wires.most(), spare);
+        fitted.map_err(|TooLarge| NotSettled::TooLarge)?;
+        self.moved(subject, headers).await
+    }
+
+    async fn moved(&self, subject: &Subject, headers: HeaderMap) -> Result<(), NotSettled> {
         let copied = self.wires.publish(subject, headers, self.body.clone(), "a copy could not be published").await;
         copied.map_err(|error| NotSettled::Failed(error.into()))?;
         self.wires.say(&self.reply, AckKind::Ack).await
+    }
+
+    /// The copy that somebody looks at, which leaves out what would not fit.
+    async fn bury(&self, dead: &Dead) -> Result<(), NotSettled> {
+        let mut headers = self.copy_of_deliveries("dead");
+        dead.write(|name, value| fields::set(&mut headers, name, value));
+        let (most, had_id) = (self.wires.most(), fields::has_id(&self.headers));
+        let left_out = fit::fit_at_any_price(&mut headers, self.body.len(), most, had_id);
+        let left_out = left_out.map_err(|TooLarge| NotSettled::TooLarge)?;
+        if !left_out.is_empty() {
+            tracing::warn!(
+                queue = %self.wires.name, message = %self.message.id, reason = dead.why.as_str(), detail = dead.detail, ?left_out,
+                "a dead letter is as large as the server takes: these fields are not on it"
+            );
+        }
+        self.moved(&self.wires.dead.subject, headers).await
     }
 
     async fn again(&self, after: Duration, counted: bool) -> Result<(), NotSettled> {
         if self.lane == Lane::Dead {
             return self.wires.say(&self.reply, AckKind::Nak((!after.is_zero()).then_some(after))).await;
         }
-        let mut headers = self.copy(&format!("again:{}", self.delivered));
+        let mut headers = self.copy_of_deliveries(&format!("again:{}", self.delivered));
         fields::tried(&mut headers, self.attempt().saturating_sub(u32::from(!counted)));
         if after < AT_ONCE {
-            return self.to(&self.wires.line(self.lane).subject, headers).await;
+            return self.to(&self.wires.line(self.lane).subject, headers, &fit::NUMBERS).await;
         }
         fields::waits(&mut headers, after, self.lane);
-        self.to(&self.wires.wait.subject, headers).await
+        self.to(&self.wires.wait.subject, headers, &fit::NUMBERS).await
     }
 }
 
@@ -85,9 +120,10 @@ impl Delivery for NatsDelivery {
         self.before.saturating_add(self.delivered.max(1))
     }
 
-    /// What was given back is another copy, so that the server delivers a copy again only if nobody said a word.
+    /// What was given back is another copy, so that the server delivers a copy again only if nobody said a word; the copies that
+    /// are made of it then say so.
     fn may_have_run(&self) -> bool {
-        self.delivered > 1
+        self.may_have_run
     }
 
     fn asked(&self) -> Tick {
@@ -108,17 +144,13 @@ impl Delivery for NatsDelivery {
         match settle {
             Settle::Gone => self.wires.say(&self.reply, AckKind::Ack).await,
             Settle::Again { after, counted } => self.again(*after, *counted).await,
-            Settle::Late => self.to(&self.wires.late.subject, self.copy("late")).await,
+            Settle::Late => self.to(&self.wires.late.subject, self.copy_of_deliveries("late"), &fit::NUMBERS).await,
             Settle::Redrive(stamp) => {
                 let mut headers = self.copy("redrive");
                 fields::redriven(&mut headers, stamp);
-                self.to(&self.wires.main.subject, headers).await
+                self.to(&self.wires.main.subject, headers, &fit::OF_A_REDRIVE).await
             }
-            Settle::Dead(dead) => {
-                let mut headers = self.copy("dead");
-                dead.write(|name, value| fields::set(&mut headers, name, value));
-                self.to(&self.wires.dead.subject, headers).await
-            }
+            Settle::Dead(dead) => self.bury(dead).await,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What of a queue cannot work, found when it is opened.
 
+use std::fmt;
 use std::time::Duration;
 
 /// A queue cannot be opened.
@@ -52,6 +53,22 @@ pub enum BadNats {
         /// The stream.
         stream: String,
     },
+    /// The queue stands otherwise than it is asked for, and others count by how it stands.
+    #[error(
+        "consumer {consumer} of stream {stream} stands with {stands}, and {said} is asked for: say the same, or nothing, which takes what \
+         stands (`declared_elsewhere` makes nothing, either); `change_what_stands` changes lease and max_ack_pending for all who have the \
+         queue open"
+    )]
+    Differs {
+        /// The stream.
+        stream: String,
+        /// The consumer.
+        consumer: String,
+        /// How it stands.
+        stands: Setting,
+        /// How it is asked for.
+        said: Setting,
+    },
     /// The server did not open its stream.
     #[error("stream {stream} could not be opened")]
     Stream {
@@ -70,4 +87,26 @@ pub enum BadNats {
         /// Why not.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+/// A setting of a queue that is one for all who open it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Setting {
+    /// For how long a delivery is somebody's unless it is renewed.
+    Lease(Duration),
+    /// How many deliveries may be under way.
+    MaxAckPending(i64),
+    /// What its consumer reads.
+    Subject(String),
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lease(lease) => write!(f, "a lease of {lease:?}"),
+            Self::MaxAckPending(deliveries) => write!(f, "a max_ack_pending of {deliveries}"),
+            Self::Subject(subject) => write!(f, "the subject {subject:?}"),
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //! Decides which are the message's, which are the server's own (`Nats-…`: they steer what a publish does, so none is ever copied),
 //! and which this binding keeps on a copy (how often it was tried, when it is due, where it goes then).
 
+use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -22,12 +23,33 @@ const ATTEMPTS: &str = "deadline-attempts";
 const NOT_BEFORE: &str = "deadline-not-before";
 /// Where a copy that waits goes then.
 const LANE: &str = "deadline-lane";
-const OURS: [&str; 3] = [ATTEMPTS, NOT_BEFORE, LANE];
+/// On a copy: an earlier delivery ended without a word, so it may have run.
+pub(super) const MAY_HAVE_RUN: &str = "deadline-may-have-run";
+const OURS: [&str; 4] = [ATTEMPTS, NOT_BEFORE, LANE, MAY_HAVE_RUN];
 
 const PREFIX: &str = "ce-";
-const ID: &str = "ce-id";
-const CONTENT_TYPE: &str = "content-type";
+pub(super) const ID: &str = "ce-id";
+pub(super) const CONTENT_TYPE: &str = "content-type";
+/// By which the server drops a second copy.
+pub(super) const NUMBER: &str = "Nats-Msg-Id";
 const SERVERS: &str = "nats-";
+
+/// What most messages have: names that are made once.
+static WRITTEN: [HeaderName; 13] = [
+    HeaderName::from_static("ce-specversion"),
+    HeaderName::from_static(ID),
+    HeaderName::from_static("ce-type"),
+    HeaderName::from_static("ce-source"),
+    HeaderName::from_static("ce-time"),
+    HeaderName::from_static("ce-datacontenttype"),
+    HeaderName::from_static("ce-expirytime"),
+    HeaderName::from_static(names::POLICY),
+    HeaderName::from_static(names::OWNER),
+    HeaderName::from_static(names::FIRST_ENQUEUED),
+    HeaderName::from_static(names::KEY),
+    HeaderName::from_static(names::UNCERTAINTY),
+    HeaderName::from_static(names::PRINCIPAL),
+];
 
 /// A field that NATS cannot carry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +65,8 @@ pub(super) struct ReadFields {
     pub(super) message: Message,
     /// How often it was tried before this copy was made.
     pub(super) before: u32,
+    /// Whether it may have run before this copy was made.
+    pub(super) may_have_run: bool,
 }
 
 /// What a copy that waits is waiting for.
@@ -54,13 +78,26 @@ pub(super) struct Waits {
 /// All fields of a message that is published.
 pub(super) fn of_message(message: &Message) -> Result<HeaderMap, NotAField> {
     let mut headers = HeaderMap::new();
-    let mut wrong = None;
+    let (mut wrong, mut said) = (None, [false; WRITTEN.len()]);
     message.write(PREFIX, |name, value| {
+        let Ok(value) = HeaderValue::from_str(value) else {
+            wrong.get_or_insert_with(|| NotAField { name: name.to_owned() });
+            return;
+        };
+        let written = WRITTEN.iter().zip(&mut said).find(|(known, _)| AsRef::<str>::as_ref(*known) == name);
         // What a message says twice it says twice: its reader decides.
-        match (HeaderName::from_str(name), HeaderValue::from_str(value)) {
-            (Ok(name), Ok(value)) if !is_servers(name.as_ref()) => headers.append(name, value),
-            (Ok(_), Ok(_)) => {}
-            _ => {
+        if let Some((known, said)) = written {
+            if std::mem::replace(said, true) {
+                headers.append(known.clone(), value);
+            } else {
+                headers.insert(known.clone(), value);
+            }
+            return;
+        }
+        match HeaderName::from_str(name) {
+            Ok(_) if is_servers(name) => {}
+            Ok(name) => headers.append(name, value),
+            Err(_) => {
                 wrong.get_or_insert_with(|| NotAField { name: name.to_owned() });
             }
         }
@@ -69,19 +106,18 @@ pub(super) fn of_message(message: &Message) -> Result<HeaderMap, NotAField> {
         return Err(wrong);
     }
     // A redrive is another message to the server: under the same id it would be dropped as a duplicate.
-    let number = message.stamp.redrives;
-    let id = if number == 0 { message.id.to_string() } else { format!("{}:redrive:{number}", message.id) };
-    match HeaderValue::from_str(&id) {
-        Ok(id) => headers.insert(NATS_MESSAGE_ID, id),
-        Err(_) => return Err(NotAField { name: ID.to_owned() }),
-    }
+    let id = match message.stamp.redrives {
+        0 => HeaderValue::from_str(&message.id),
+        number => HeaderValue::from_str(&format!("{}:redrive:{number}", message.id)),
+    };
+    headers.insert(NATS_MESSAGE_ID, id.map_err(|_| NotAField { name: ID.to_owned() })?);
     Ok(headers)
 }
 
 /// What a delivery says.
-pub(super) fn read(headers: &HeaderMap, fallback_id: &str, body: Bytes, ours: Duration) -> ReadFields {
+pub(super) fn read(headers: &HeaderMap, fallback_id: impl Display, body: Bytes, ours: Duration) -> ReadFields {
     let mut incoming = Incoming::new();
-    let mut before = 0;
+    let (mut before, mut may_have_run) = (0, false);
     for (name, values) in headers.iter() {
         let name: &str = name.as_ref();
         for value in values.iter().map(HeaderValue::as_str) {
@@ -93,12 +129,14 @@ pub(super) fn read(headers: &HeaderMap, fallback_id: &str, body: Bytes, ours: Du
                 incoming.content_type(value);
             } else if name == ATTEMPTS {
                 before = value.parse().unwrap_or(0);
+            } else if name == MAY_HAVE_RUN {
+                may_have_run = true;
             } else if !OURS.contains(&name) {
                 incoming.field(name, value.as_bytes());
             }
         }
     }
-    ReadFields { message: incoming.finish(fallback_id, body, ours), before }
+    ReadFields { message: incoming.finish(fallback_id, body, ours), before, may_have_run }
 }
 
 /// The fields of a copy: all that it came with, its id, and a number of its own by which the server knows it.
@@ -113,11 +151,16 @@ pub(super) fn copy(headers: &HeaderMap, id: &str, number: &str) -> HeaderMap {
         }
     }
     // One that had no id of its own keeps the one that it was known by.
-    if !headers.iter().any(|(name, _)| AsRef::<str>::as_ref(name).eq_ignore_ascii_case(ID)) {
+    if !has_id(headers) {
         set(&mut copied, ID, id);
     }
-    set(&mut copied, "Nats-Msg-Id", number);
+    set(&mut copied, NUMBER, number);
     copied
+}
+
+/// Whether it has an id of its own.
+pub(super) fn has_id(headers: &HeaderMap) -> bool {
+    headers.iter().any(|(name, _)| AsRef::<str>::as_ref(name).eq_ignore_ascii_case(ID))
 }
 
 /// Sets a field, if it can be one.
@@ -152,6 +195,11 @@ pub(super) fn tried(headers: &mut HeaderMap, attempts: u32) {
     }
 }
 
+/// Says that an earlier delivery may have run.
+pub(super) fn may_have_run(headers: &mut HeaderMap) {
+    set(headers, MAY_HAVE_RUN, "true");
+}
+
 /// Says when a copy is due, and where it goes then.
 pub(super) fn waits(headers: &mut HeaderMap, after: Duration, lane: Lane) {
     let due = clock::wall() + after;
@@ -167,9 +215,13 @@ pub(super) fn waiting(headers: &HeaderMap, now: Wall) -> Waits {
     Waits { left: due.map_or(Duration::ZERO, |due| due.since(now)), lane: lane.unwrap_or(Lane::Main) }
 }
 
-/// How often what waited was tried before.
-pub(super) fn tried_before(headers: &HeaderMap) -> u32 {
-    headers.get(ATTEMPTS).and_then(|value| value.as_str().parse().ok()).unwrap_or(0)
+/// What a copy that waited knows of its deliveries, for the copy that goes to its lane.
+pub(super) fn keep_deliveries(waited: &HeaderMap, headers: &mut HeaderMap) {
+    for name in [ATTEMPTS, MAY_HAVE_RUN] {
+        if let Some(value) = waited.get(name) {
+            headers.insert(name, value.clone());
+        }
+    }
 }
 
 fn is_servers(name: &str) -> bool {

@@ -84,7 +84,7 @@ fn read(wires: &Wires, answer: &Value) -> Result<(u64, Message), Box<dyn std::er
     let decoded = |of: &str| STANDARD.decode(message.get(of).and_then(Value::as_str).unwrap_or_default());
     let (headers, body) = (unreadable::lossy(&decoded("hdrs")?), decoded("data")?);
     let id = format!("{}:{sequence}", wires.stream);
-    Ok((sequence, fields::read(&headers, &id, body.into(), wires.uncertainty.get()).message))
+    Ok((sequence, fields::read(&headers, id, body.into(), wires.uncertainty.get()).message))
 }
 
 fn said(answer: &Value) -> String {

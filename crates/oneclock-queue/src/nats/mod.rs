@@ -34,6 +34,14 @@
 //! That window is one for all subjects of a stream; a copy that goes to another lane, and a redrive, therefore have a number of
 //! their own, and `ce-id` stays. Fields that begin with `Nats-` steer the server, so none of those is copied.
 //!
+//! # Who makes it
+//!
+//! Whoever opens a queue first makes its stream and its consumers, with its lease and how many deliveries may be under way. Who opens it
+//! later and says nothing of these takes what stands; who says something else is refused, since the others count by it, and
+//! [`change_what_stands`](NatsBuilder::change_what_stands) is for who means it. A process that may make nothing says
+//! [`declared_elsewhere`](NatsBuilder::declared_elsewhere), a producer that may only publish [`publish_only`](NatsBuilder::publish_only), a
+//! tool that looks [`read_only`](NatsBuilder::read_only).
+//!
 //! # What an acknowledgement proves
 //!
 //! JetStream knows a message by its place in the stream, and not which delivery of it is meant. Measured with 2.9.10 and 2.14.0: an
@@ -49,10 +57,15 @@
 //! # What comes again
 //!
 //! A message that is given back is a copy with its count in `deadline-attempts`, which waits in `<queue>.wait` until it is due; each
-//! process that has the queue open moves what is due. So the count is the same whoever gets it, a wait outlasts a restart of the
-//! server, and [`may_have_run`](crate::Delivery::may_have_run) says of a first delivery that nobody had it. The price is two
-//! messages more for each time, and a new place at the end of the queue.
-
+//! process that receives work from the queue moves what is due. So the count is the same whoever gets it, a wait outlasts a restart of
+//! the server, and [`may_have_run`](crate::Delivery::may_have_run) says of a first delivery that nobody had it; one that nobody
+//! settled says so on every copy from then on (`deadline-may-have-run`). The price is two messages more for each time, and a new
+//! place at the end of the queue.
+//!
+//! A copy says more than its message did. Where that would be more than the server takes (`max_payload`), there is no copy that comes
+//! again or is done late ([`NotSettled::TooLarge`](crate::NotSettled::TooLarge)), and a dead letter leaves out what it can do without:
+//! what its handler said first, then the rest of what was added, in the end fields that no rule reads.
+//!
 //! # What the client cannot read
 //!
 //! The client closes its connection when the fields of a message are no text, or no fields at all; one with a carriage return inside
@@ -109,16 +122,18 @@ mod builder;
 mod delivery;
 mod error;
 mod fields;
+mod fit;
 mod inspect;
 mod mover;
 mod names;
+mod open;
 mod pulls;
 mod requests;
 mod unreadable;
 mod wires;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub use async_nats;
@@ -131,7 +146,7 @@ use serde_json::{Map, Value};
 
 pub use builder::{JetStream, NatsBuilder};
 pub use delivery::NatsDelivery;
-pub use error::BadNats;
+pub use error::{BadNats, Setting};
 pub use names::Subjects;
 pub use requests::{
     Answer, BadRequests, BadResponder, Declined, Question, RequestError, Requests, RequestsBuilder, Responder,
@@ -141,15 +156,20 @@ pub use requests::{
 use crate::broker::{Broker, BrokerError, Lane};
 use crate::message::Message;
 use mover::Mover;
-use pulls::Pulls;
+use pulls::{Pulls, Raw};
 use wires::Wires;
 
 /// A queue in JetStream, with its lanes. Cheap to clone; the last clone that is dropped ends what moves waiting messages.
 #[derive(Clone)]
 pub struct Nats {
     wires: Arc<Wires>,
-    _mover: Arc<Mover>,
+    mover: Arc<OnceLock<Mover>>, // of whoever receives work
 }
+
+/// It was opened for something else.
+#[derive(Debug, thiserror::Error)]
+#[error("the queue was opened {0}")]
+struct OpenedOtherwise(&'static str);
 
 /// `Nats-TTL` counts in whole seconds, and what it removes is gone.
 const TTL: NativeTtl = NativeTtl {
@@ -165,6 +185,15 @@ impl Nats {
     /// Opens a queue on a connection, or on a context of JetStream.
     pub fn builder(on: impl Into<JetStream>, name: impl Into<String>) -> NatsBuilder {
         NatsBuilder::new(on.into(), name.into())
+    }
+
+    fn new(wires: Arc<Wires>) -> Self {
+        Self { wires, mover: Arc::default() }
+    }
+
+    fn delivered(&self, lane: Lane, taken: Vec<Raw>) -> Vec<NatsDelivery> {
+        let ours = self.wires.uncertainty.get(); // once: it asks the kernel
+        taken.into_iter().map(|raw| NatsDelivery::new(Arc::clone(&self.wires), lane, raw, ours)).collect()
     }
 
     /// The stream that it is in.
@@ -183,7 +212,10 @@ impl Broker for Nats {
     async fn publish(&self, message: &Message) -> Result<(), BrokerError> {
         const WHAT: &str = "a message could not be published";
         let wires = &self.wires;
-        let headers = fields::of_message(message).map_err(|wrong| BrokerError::not_sent(&wires.name, WHAT, wrong));
+        if !wires.opening.publishes() {
+            return Err(BrokerError::not_sent(&wires.name, WHAT, OpenedOtherwise("to be looked at only")));
+        }
+        let headers = fields::of_message(message).map_err(|wrong| BrokerError::impossible(&wires.name, WHAT, wrong));
         let mut headers = headers?;
         if let Some(ttl) = wires.ttl.and_then(|slack| native_ttl(&message.stamp, clock::wall(), slack, TTL)) {
             headers.insert(async_nats::header::NATS_MESSAGE_TTL, HeaderValue::from(ttl.as_secs()));
@@ -192,9 +224,33 @@ impl Broker for Nats {
     }
 
     async fn receive(&self, lane: Lane, at_most: usize) -> Result<Vec<NatsDelivery>, BrokerError> {
+        const WHAT: &str = "no message could be received";
+        if !self.wires.opening.receives() {
+            let otherwise = OpenedOtherwise("to publish, or to be looked at, only");
+            return Err(BrokerError::not_sent(&self.wires.name, WHAT, otherwise));
+        }
+        if lane != Lane::Dead {
+            self.mover.get_or_init(|| Mover::start(Arc::clone(&self.wires)));
+        }
         let taken = Pulls::next(&self.wires, self.wires.line(lane), at_most).await?;
-        let ours = self.wires.uncertainty.get(); // once: it asks the kernel
-        Ok(taken.into_iter().map(|raw| NatsDelivery::new(Arc::clone(&self.wires), lane, raw, ours)).collect())
+        Ok(self.delivered(lane, taken))
+    }
+
+    /// A question that stands is heard to its end, a tenth of the lease at most: nobody can take it back, and what the server sends
+    /// for it is delivered.
+    async fn receive_until(
+        &self,
+        lane: Lane,
+        at_most: usize,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<Vec<NatsDelivery>, BrokerError> {
+        tokio::select! {
+            biased;
+            () = stop => {}
+            received = self.receive(lane, at_most) => return received,
+        }
+        let rest = Pulls::rest(&self.wires, self.wires.line(lane)).await;
+        Ok(self.delivered(lane, rest))
     }
 
     /// Newer servers say the time in their answers about a stream (2.14.0 does); older ones have no clock that can be asked (2.9.10).
@@ -205,6 +261,11 @@ impl Broker for Nats {
         let answer = answer.map_err(|error| wires.unanswered("its clock could not be asked", error))?;
         let said = answer.get("ts").and_then(Value::as_str);
         Ok(said.and_then(|ts| moment(ts.as_bytes()).ok()))
+    }
+
+    /// An older server says no time, and answers all the same.
+    async fn answers(&self) -> bool {
+        self.clock().await.is_ok()
     }
 }
 

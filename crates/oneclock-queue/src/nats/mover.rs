@@ -1,8 +1,8 @@
 //! What comes again later.
 //!
 //! Decides when a copy that waits is due, by this machine's clock, and moves it to its lane then. The server keeps the time: a copy
-//! that is not due is given back to it for so long. Every process that has the queue open moves; one that dies in between leaves
-//! its copy to the others.
+//! that is not due is given back to it for so long. Every process that receives from the queue moves; one that dies in between
+//! leaves its copy to the others.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ async fn move_one(wires: &Wires, raw: &Raw, now: Wall) -> Result<(), NotSettled>
     }
     let number = format!("{}:{}:due", wires.stream, raw.sequence);
     let mut headers = fields::copy(&raw.headers, &format!("{}:{}", wires.stream, raw.sequence), &number);
-    fields::tried(&mut headers, fields::tried_before(&raw.headers));
+    fields::keep_deliveries(&raw.headers, &mut headers);
     let moved =
         wires.publish(&wires.line(waits.lane).subject, headers, raw.body.clone(), "what is due could not be moved");
     moved.await.map_err(|error| NotSettled::Failed(error.into()))?;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_nats::{Client, HeaderMap, StatusCode, Subject};
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use oneclock::clock;
 use oneclock_core::{Deadline, Tick};
 
@@ -93,6 +94,16 @@ impl Pulls {
         got
     }
 
+    /// What was asked for and nobody has taken: the open question is heard to its end, and none is asked. Whoever else asks at this
+    /// moment gets it.
+    pub(super) async fn rest(wires: &Wires, line: &Line) -> Vec<Raw> {
+        let Ok(mut pulls) = line.pulls.try_lock() else { return Vec::new() };
+        let Some(inbox) = &mut pulls.inbox else { return Vec::new() };
+        // What the server says instead of messages, or does not say any more, changes nothing of what came.
+        let _ = inbox.listen(&wires.client, usize::MAX).await;
+        std::mem::take(&mut inbox.ready)
+    }
+
     async fn ask(&mut self, wires: &Wires, line: &Line, at_most: usize) -> Result<Vec<Raw>, BrokerError> {
         let mut waits = false;
         loop {
@@ -170,13 +181,20 @@ impl Inbox {
             if self.ready.len() >= at_most {
                 return Ok(true);
             }
-            let now = clock::now();
-            if now >= asked.until || connects(client) != self.connects {
-                (self.asked, self.is_over) = (None, true);
-                return Ok(false);
-            }
-            let look = clock::instant(Deadline::at(asked.until.min(now + LOOKS_EVERY)));
-            let Ok(came) = tokio::time::timeout_at(look, self.messages.next()).await else { continue };
+            // What is here already needs no timer.
+            let came = match self.messages.next().now_or_never() {
+                Some(came) => came,
+                None => {
+                    let now = clock::now();
+                    if now >= asked.until || connects(client) != self.connects {
+                        (self.asked, self.is_over) = (None, true);
+                        return Ok(false);
+                    }
+                    let look = clock::instant(Deadline::at(asked.until.min(now + LOOKS_EVERY)));
+                    let Ok(came) = tokio::time::timeout_at(look, self.messages.next()).await else { continue };
+                    came
+                }
+            };
             let Some(message) = came else {
                 (self.asked, self.is_over) = (None, true);
                 return Ok(false);
@@ -217,17 +235,14 @@ fn raw(message: async_nats::Message, asked: Tick) -> Option<Raw> {
 /// Which message of its stream it is, and which delivery: `$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.…`, with domain and
 /// account before that on some servers.
 fn numbers(reply: &str) -> Option<(u64, u32)> {
-    let tokens: Vec<&str> = reply.split('.').collect();
-    let at = match tokens.len() {
-        9 => 4,
-        11.. => 6,
+    let mut tokens = reply.strip_prefix("$JS.ACK.")?.split('.');
+    let before = match tokens.clone().count() {
+        7 => 2,
+        9.. => 4,
         _ => return None,
     };
-    if tokens.first() != Some(&"$JS") || tokens.get(1) != Some(&"ACK") {
-        return None;
-    }
-    let delivered = tokens.get(at)?.parse::<u64>().ok()?;
-    let sequence = tokens.get(at + 1)?.parse().ok()?;
+    let delivered: u64 = tokens.nth(before)?.parse().ok()?;
+    let sequence = tokens.next()?.parse().ok()?;
     Some((sequence, u32::try_from(delivered).unwrap_or(u32::MAX)))
 }
 

@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::fields;
+use super::fit::{self, TooLarge};
 use super::wires::{Line, Wires};
 
 /// The fields as they were, in base64.
@@ -65,13 +66,17 @@ async fn look(wires: &Wires, line: &Line, sequence: u64) -> Result<(), Failed> {
         queue = %wires.name, sequence,
         "the fields of a message are no text, or no fields: it is replaced by a copy that can be read, with its fields in {RAW}"
     );
-    let mut readable = fields::copy(
-        &lossy(&raw),
-        &format!("{}:{sequence}", wires.stream),
-        &format!("{}:{sequence}:readable", wires.stream),
-    );
+    let lossy = lossy(&raw);
+    let mut readable =
+        fields::copy(&lossy, &format!("{}:{sequence}", wires.stream), &format!("{}:{sequence}:readable", wires.stream));
     fields::set(&mut readable, RAW, text("hdrs"));
     let body = STANDARD.decode(text("data"))?;
+    // One that is as large as the server takes is replaced all the same: it would cost each connection.
+    let fitted = fit::fit_at_any_price(&mut readable, body.len(), wires.most(), fields::has_id(&lossy));
+    let left_out = fitted.map_err(|TooLarge| "a copy that can be read is larger than the server takes")?;
+    if !left_out.is_empty() {
+        tracing::warn!(queue = %wires.name, sequence, ?left_out, "these fields are not on the copy, which would be too large");
+    }
     wires.publish(&line.subject, readable, body.into(), "a copy that can be read could not be published").await?;
     let delete = format!("STREAM.MSG.DELETE.{}", wires.stream);
     let _: Value = wires.context.request(delete, &json!({ "seq": sequence, "no_erase": true })).await?;

@@ -19,6 +19,7 @@ use futures_util::StreamExt as _;
 use oneclock_core::{Name, Outcome, Stage};
 use tokio::runtime::Handle;
 
+use super::open::Opening;
 use super::pulls::Pulls;
 use crate::broker::{BrokerError, Lane, NotSettled};
 use crate::uncertainty::Uncertainty;
@@ -34,6 +35,7 @@ pub(super) struct Wires {
     pub(super) dead: Line,
     pub(super) wait: Line,
     pub(super) ttl: Option<Duration>, // how long after the expiry
+    pub(super) opening: Opening,
     pub(super) uncertainty: Uncertainty,
 }
 
@@ -76,6 +78,11 @@ impl Wires {
         self.client.connection_state() == State::Connected
     }
 
+    /// The most bytes of fields and body together that the server takes.
+    pub(super) fn most(&self) -> usize {
+        self.client.max_payload()
+    }
+
     /// Publishes and waits until the server has it.
     pub(super) async fn publish(
         &self,
@@ -91,7 +98,7 @@ impl Wires {
         let sent = self.context.send_publish(subject.clone(), message).await;
         let answer = sent.map_err(|error| match error.kind() {
             // It would not the next time, either.
-            PublishErrorKind::MaxPayloadExceeded => self.error(what, Outcome::Failed, error),
+            PublishErrorKind::MaxPayloadExceeded => BrokerError::impossible(&self.name, what, error),
             _ => BrokerError::not_sent(&self.name, what, error),
         })?;
         // A duplicate is what it was the first time: there.
@@ -121,15 +128,6 @@ impl Wires {
         }
     }
 
-    pub(super) fn error(
-        &self,
-        what: &'static str,
-        outcome: Outcome,
-        source: impl Error + Send + Sync + 'static,
-    ) -> BrokerError {
-        BrokerError { queue: self.name.clone(), what, outcome, source: source.into() }
-    }
-
     /// Of something that only reads.
     pub(super) fn unanswered(
         &self,
@@ -138,6 +136,14 @@ impl Wires {
     ) -> BrokerError {
         let outcome = Outcome::Unknown { stage: Stage::Wait };
         BrokerError { queue: self.name.clone(), what, outcome, source: source.into() }
+    }
+}
+
+// === Line ===
+
+impl Line {
+    pub(super) fn new(subject: &str, consumer: String, lease: Duration, in_vain: bool) -> Self {
+        Self { subject: Subject::from(subject), consumer, lease, in_vain, pulls: tokio::sync::Mutex::default() }
     }
 }
 

@@ -86,7 +86,8 @@ impl RabbitMqBuilder {
     }
 
     /// How many deliveries of each lane may be under way and not settled, in this process. 32 unless it is said; at least one. A
-    /// consumer that works on more at once waits.
+    /// consumer that works on more at once waits; one that has fewer places has no more sent than those, and consumers over clones of
+    /// one queue share what is sent for the one with the most.
     pub fn prefetch(mut self, deliveries: u16) -> Self {
         self.prefetch = deliveries.max(1);
         self
@@ -135,7 +136,9 @@ impl RabbitMqBuilder {
     }
 
     fn uri(&self) -> Result<AMQPUri, Trouble> {
-        let mut uri: AMQPUri = self.address.parse().map_err(Trouble::Address)?;
+        // What is said of an address that is none may repeat it, with its password.
+        let is_none = |said: String| Trouble::Address(said.replace(&self.address, "…"));
+        let mut uri: AMQPUri = self.address.parse().map_err(is_none)?;
         if uri.scheme == AMQPScheme::AMQPS && !cfg!(feature = "rabbitmq-tls") {
             return Err(Trouble::NoTls);
         }

@@ -1,13 +1,11 @@
-//! Header fields: what AMQP carries, what is read from it, and what a copy keeps.
+//! Header fields: what AMQP carries, and what is read from it.
 //!
-//! Decides how typed values become the text that the rules read (never by guessing: a number where a moment belongs stays one,
-//! and is unreadable), and which few fields a copy may not carry as they are, because the broker acts on them.
-
-use std::collections::BTreeMap;
+//! Decides how typed values become the text that the rules read: never by guessing, since a number where a moment belongs stays one,
+//! and is unreadable.
 
 use lapin::BasicProperties;
-use lapin::types::{AMQPValue, FieldArray, FieldTable, ShortString};
-use oneclock_core::expiry::{Stamp, names};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+use oneclock_core::expiry::names;
 use oneclock_core::wire::{Wall, utc};
 
 use super::Trouble;
@@ -22,22 +20,9 @@ pub(super) const ATTEMPT: &str = "deadline-attempt";
 pub(super) const MAY_HAVE_RUN: &str = "deadline-may-have-run";
 
 /// How many times a quorum queue delivered this copy before.
-const DELIVERY_COUNT: &str = "x-delivery-count";
-/// What the broker writes into a delivery and reads from nobody: on a copy it would be said of another delivery.
-const OF_THE_DELIVERY: [&str; 4] = [DELIVERY_COUNT, "x-acquired-count", ATTEMPT, MAY_HAVE_RUN];
-/// Where the broker keeps the way that a message has come.
-const DEATHS: &str = "x-death";
-/// By these the broker routes to other queues as well, so that a copy would come there a second time.
-const ROUTES: [(&str, &str); 2] = [("CC", "deadline-was-cc"), ("BCC", "deadline-was-bcc")];
-/// Properties that bind a message to whoever sent it, or to when.
-const WAS_USER: &str = "deadline-was-user-id";
-const WAS_EXPIRATION: &str = "deadline-was-expiration";
-
-const PERSISTENT: u8 = 2;
+pub(super) const DELIVERY_COUNT: &str = "x-delivery-count";
+pub(super) const PERSISTENT: u8 = 2;
 const DATA_CONTENT_TYPE: &str = "cloudEvents:datacontenttype";
-
-/// What frames of a message's head take beside its properties, in bytes, rounded up.
-const AROUND: usize = 32;
 
 // === From a message ===
 
@@ -157,158 +142,5 @@ fn number(value: &AMQPValue) -> Option<u32> {
         AMQPValue::ShortShortUInt(number) => Some(u32::from(*number)),
         AMQPValue::ShortShortInt(number) => u32::try_from(*number).ok(),
         _ => None,
-    }
-}
-
-// === A copy ===
-
-/// The properties of a copy, and what is added to it.
-pub(super) struct Copy {
-    properties: BasicProperties,
-    table: BTreeMap<ShortString, AMQPValue>,
-}
-
-impl Copy {
-    /// A copy that will be, perhaps after a while, in the queue `to`: every field as it came, but for those on which the broker
-    /// acts.
-    pub(super) fn of(original: &BasicProperties, to: &ShortString) -> Self {
-        let mut table = original.headers().as_ref().map(|table| table.inner().clone()).unwrap_or_default();
-        for name in OF_THE_DELIVERY {
-            table.remove(name);
-        }
-        for (name, renamed) in ROUTES {
-            if let Some(value) = table.remove(name) {
-                table.insert(renamed.into(), value);
-            }
-        }
-        if let Some(AMQPValue::FieldArray(deaths)) = table.get_mut(DEATHS) {
-            // What has left a queue by itself and comes to it from the waiting one is a circle to RabbitMQ, which drops it.
-            let kept: Vec<_> = deaths.as_slice().iter().filter(|death| !is_of(death, to)).cloned().collect();
-            *deaths = FieldArray::from(kept);
-        }
-        let word = |word: &ShortString| AMQPValue::LongString(word.as_str().into());
-        if let Some(user) = original.user_id() {
-            table.insert(WAS_USER.into(), word(user)); // the broker takes a message only from whom it names
-        }
-        if let Some(expiration) = original.expiration() {
-            table.entry(WAS_EXPIRATION.into()).or_insert_with(|| word(expiration)); // relative: it would begin again
-        }
-        Self { properties: without(original), table }
-    }
-
-    /// With this field.
-    pub(super) fn with(mut self, name: &'static str, value: &str) -> Self {
-        self.set(name, value);
-        self
-    }
-
-    /// Put back under this stamp: without what is said of a dead letter, and as if it had never been delivered.
-    pub(super) fn redriven(mut self, stamp: &Stamp) -> Self {
-        let said_anew = |name: &str| {
-            let name = names::attribute(name);
-            [names::REDRIVES, names::OWNER].iter().any(|new| new.eq_ignore_ascii_case(name))
-        };
-        self.table.retain(|name, _| {
-            let name = name.as_str();
-            name != MAY_HAVE_RUN && !name.starts_with(names::DEAD) && !said_anew(name)
-        });
-        stamp.write(|name, value| {
-            if said_anew(name) {
-                self.set(name, value);
-            }
-        });
-        self
-    }
-
-    /// Sets this field.
-    pub(super) fn set(&mut self, name: &'static str, value: &str) {
-        self.table.insert(name.into(), AMQPValue::LongString(value.into()));
-    }
-
-    /// Under this id, if it has none.
-    pub(super) fn known_as(mut self, id: &str) -> Self {
-        let has = self.properties.message_id().is_some() || self.table.contains_key("cloudEvents:id");
-        if let (false, Ok(id)) = (has, ShortString::try_new(id)) {
-            self.properties = self.properties.with_message_id(id);
-        }
-        self
-    }
-
-    /// The whole, which the broker removes after `expiration` milliseconds, if that is given.
-    pub(super) fn finish(self, expiration: Option<u64>) -> BasicProperties {
-        let properties = self.properties.with_headers(self.table.into());
-        match expiration {
-            Some(millis) => properties.with_expiration(millis.to_string().into()),
-            None => properties,
-        }
-    }
-}
-
-fn is_of(death: &AMQPValue, queue: &ShortString) -> bool {
-    let AMQPValue::FieldTable(death) = death else { return false };
-    matches!(death.inner().get("queue"), Some(AMQPValue::LongString(of)) if of.as_bytes() == queue.as_str().as_bytes())
-}
-
-/// Every property but the headers, the user and the expiration. Always persistent.
-fn without(original: &BasicProperties) -> BasicProperties {
-    let mut copy = BasicProperties::default().with_delivery_mode(PERSISTENT);
-    if let Some(value) = original.priority() {
-        copy = copy.with_priority(*value);
-    }
-    if let Some(value) = original.timestamp() {
-        copy = copy.with_timestamp(*value);
-    }
-    type Set = fn(BasicProperties, ShortString) -> BasicProperties;
-    let shorts: [(&Option<ShortString>, Set); 8] = [
-        (original.content_type(), BasicProperties::with_content_type),
-        (original.content_encoding(), BasicProperties::with_content_encoding),
-        (original.correlation_id(), BasicProperties::with_correlation_id),
-        (original.reply_to(), BasicProperties::with_reply_to),
-        (original.message_id(), BasicProperties::with_message_id),
-        (original.kind(), BasicProperties::with_type),
-        (original.app_id(), BasicProperties::with_app_id),
-        (original.cluster_id(), BasicProperties::with_cluster_id),
-    ];
-    for (value, set) in shorts {
-        if let Some(value) = value {
-            copy = set(copy, value.clone());
-        }
-    }
-    copy
-}
-
-// === How long ===
-
-/// What the head of a message takes on the wire, in bytes, or a little more.
-pub(super) fn size(properties: &BasicProperties) -> usize {
-    let shorts = [
-        properties.content_type(),
-        properties.content_encoding(),
-        properties.correlation_id(),
-        properties.reply_to(),
-        properties.expiration(),
-        properties.message_id(),
-        properties.kind(),
-        properties.user_id(),
-        properties.app_id(),
-        properties.cluster_id(),
-    ];
-    let shorts: usize = shorts.iter().filter_map(|value| value.as_ref()).map(|value| value.as_str().len() + 1).sum();
-    let headers = properties.headers().as_ref().map_or(0, table_size);
-    AROUND + shorts + headers
-}
-
-fn table_size(table: &FieldTable) -> usize {
-    4 + table.into_iter().map(|(name, value)| 1 + name.as_str().len() + value_size(value)).sum::<usize>()
-}
-
-fn value_size(value: &AMQPValue) -> usize {
-    1 + match value {
-        AMQPValue::LongString(value) => 4 + value.len(),
-        AMQPValue::ByteArray(value) => 4 + value.len(),
-        AMQPValue::ShortString(value) => 1 + value.as_str().len(),
-        AMQPValue::FieldArray(values) => 4 + values.as_slice().iter().map(value_size).sum::<usize>(),
-        AMQPValue::FieldTable(table) => table_size(table),
-        _ => 8,
     }
 }

@@ -28,12 +28,16 @@
 //!   each of which comes out after its own delay. At most 49 days.
 //! - **An attempt** is counted in `deadline-attempt` on copies, exactly. A delivery that ended without a word (a crash, a connection
 //!   that broke) counts once more: each of them in a quorum queue, all of them once in a classic one, which has only `redelivered`.
-//!   One that was on its way and that nobody had looked at counts as well.
+//!   One that was on its way to a process that died counts as well; a [`Consumer`](crate::Consumer) has no more sent than it has places, and
+//!   gives back what nobody has begun when it is stopped.
 //! - **An acknowledgement has no answer** in AMQP: `settle` returns when it was sent. If the connection breaks on its way, the
 //!   message is delivered again.
 //! - **There is no lease**: a delivery is ours as long as its channel stands. The broker closes that if a delivery is not settled
 //!   within its `consumer_timeout`, 30 minutes by default, and gives all deliveries of it to others: a handler's limit has to be
-//!   shorter. From then on every settle says [`NotSettled::Lost`](crate::NotSettled::Lost).
+//!   shorter. From then on every settle says [`NotSettled::Lost`](crate::NotSettled::Lost), and so it is of a connection that is gone, once
+//!   the client knows: at once where it was closed, after two heartbeats where nothing is heard any more.
+//! - **A message without an id** gets one with its first copy. Until then each delivery of it has another, and none that anything could be
+//!   recorded under ([`Delivery::id_lasts`](crate::Delivery::id_lasts)).
 //! - **Time**: AMQP has timestamps in whole seconds. One in `expirytime` is a moment; a number there is not, and unreadable, since
 //!   nobody knows its unit. `expiration` is relative, and no expiry. The broker cannot be asked for its clock, and what it writes of
 //!   time into a message is in whole seconds: [`Broker::clock`] says nothing. Where clocks are not synchronised,
@@ -68,6 +72,7 @@
 
 mod builder;
 mod consume;
+mod copy;
 mod delivery;
 mod headers;
 mod link;
@@ -77,6 +82,7 @@ mod sieve;
 mod trouble;
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,6 +154,11 @@ impl RabbitMq {
         &self.0.publisher
     }
 
+    /// Whether it declared its queues, so that it is known where the broker moves what it moves by itself.
+    fn declares(&self) -> bool {
+        self.0.topology.declared
+    }
+
     fn uncertainty(&self) -> Duration {
         self.0.uncertainty.get()
     }
@@ -177,8 +188,8 @@ impl Broker for RabbitMq {
     }
 
     async fn publish(&self, message: &Message) -> Result<(), BrokerError> {
-        let failed = |trouble: Trouble| BrokerError::not_sent(self.name(), "publishing a message", trouble);
-        let mut properties = headers::of(message, clock::wall()).map_err(failed)?;
+        let never = |trouble: Trouble| BrokerError::impossible(self.name(), "publishing a message", trouble);
+        let mut properties = headers::of(message, clock::wall()).map_err(never)?;
         if let Some(millis) = self.native_ttl(Lane::Main, &message.stamp) {
             properties = properties.with_expiration(millis.to_string().into());
         }
@@ -187,11 +198,31 @@ impl Broker for RabbitMq {
     }
 
     async fn receive(&self, lane: Lane, at_most: usize) -> Result<Vec<RabbitMqDelivery>, BrokerError> {
-        let taken = self.0.lanes.receive(&self.0.topology, lane, at_most).await;
+        self.receive_until(lane, at_most, std::future::pending()).await
+    }
+
+    /// What the broker has sent ahead is returned, at most the [prefetch](RabbitMqBuilder::prefetch).
+    async fn receive_until(
+        &self,
+        lane: Lane,
+        at_most: usize,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<Vec<RabbitMqDelivery>, BrokerError> {
+        let taken = self.0.lanes.receive(&self.0.topology, lane, at_most, stop).await;
         let taken = taken.map_err(|trouble| BrokerError::not_sent(self.name(), "receiving", trouble))?;
         // It has no lease: when it was asked for says nothing.
         let asked = clock::now();
-        Ok(taken.into_iter().map(|delivered| RabbitMqDelivery::new(self.clone(), lane, delivered, asked)).collect())
+        Ok(taken.into_iter().map(|taken| RabbitMqDelivery::new(self.clone(), lane, taken, asked)).collect())
+    }
+
+    /// Of several consumers over clones of one queue the one with the most places counts, and they share what is sent.
+    fn expect(&self, lane: Lane, places: usize) {
+        self.0.lanes.expect(lane, places);
+    }
+
+    /// It opens a channel, or does not.
+    async fn answers(&self) -> bool {
+        self.0.publisher.channel().await.is_ok()
     }
 }
 
@@ -224,7 +255,7 @@ impl Inspect for RabbitMq {
             let taken = channel.basic_get(self.queues().lane(lane).clone(), BasicGetOptions::default()).await;
             let Some(taken) = taken.map_err(|error| failed(error.into()))? else { break };
             let taken = taken.delivery;
-            seen.push(delivery::message(&taken.properties, taken.data, self.uncertainty()));
+            seen.push(delivery::message(&taken.properties, taken.data, self.uncertainty()).0);
         }
         // All of them go back with it. Dropped before, it is closed as well.
         channel.close(REPLY_SUCCESS, "seen".into()).await.map_err(|error| failed(error.into()))?;

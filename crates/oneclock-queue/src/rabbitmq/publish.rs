@@ -17,7 +17,7 @@ use oneclock_core::{Outcome, Stage};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::Trouble;
-use super::headers;
+use super::copy;
 use super::link::Link;
 
 /// Publishes through a few channels, each with a task that ends with the last clone of the queue.
@@ -59,6 +59,10 @@ struct Published {
 
 /// Batches under way at the same time. While the broker stores one, the next is on its way.
 const CHANNELS: usize = 4;
+/// What the broker says of a message that is larger than it takes (`max_message_size`), or that is none.
+const PRECONDITION_FAILED: u16 = 406;
+/// A body of more bytes is published alone: the broker says of one that is too large only that its channel is closed.
+const LARGE: usize = 128 * 1024;
 
 // === Publisher ===
 
@@ -84,9 +88,9 @@ impl Publisher {
         body: &Bytes,
         properties: BasicProperties,
     ) -> Result<(), NotPublished> {
-        let (size, most) = (headers::size(&properties), self.link.frame_max());
-        if size > most as usize {
-            return Err(NotPublished::not_sent(Trouble::HeadersTooLong { size, most }));
+        let (size, most) = (copy::size(&properties), self.most());
+        if size > most {
+            return Err(NotPublished::impossible(Trouble::HeadersTooLong { size, most }));
         }
         let (answer, answered) = oneshot::channel();
         let asked = Asked { to: to.clone(), body: body.clone(), properties, answer };
@@ -94,9 +98,12 @@ impl Publisher {
         answered.await.unwrap_or_else(|_| Err(NotPublished::unknown(Trouble::Closed)))
     }
 
-    /// Whether the headers of a message fit into what the broker takes.
-    pub(super) fn takes(&self, properties: &BasicProperties) -> bool {
-        headers::size(properties) <= self.link.frame_max() as usize
+    /// The most bytes that the head of a message may take: a frame.
+    pub(super) fn most(&self) -> usize {
+        match self.link.frame_max() {
+            0 => usize::MAX, // the broker said that it takes any
+            most => most as usize,
+        }
     }
 
     /// A channel for something else.
@@ -116,22 +123,34 @@ async fn publish(link: Arc<Link>, asks: Arc<Mutex<mpsc::Receiver<Asked>>>, mut s
     let mut batch = Vec::new();
     while asks.lock().await.recv_many(&mut batch, most).await > 0 {
         batch.retain(|asked| !asked.answer.is_closed()); // whoever left does not want it any more
+        standing = publish_each(&link, standing.take(), std::mem::take(&mut batch)).await;
+    }
+}
+
+/// Publishes what was asked for: large messages one by one, the others together. Returns the channel, while it stands.
+async fn publish_each(link: &Link, mut standing: Option<Channel>, batch: Vec<Asked>) -> Option<Channel> {
+    let (large, small): (Vec<_>, Vec<_>) = batch.into_iter().partition(|asked| asked.body.len() > LARGE);
+    let batches = std::iter::once(small).chain(large.into_iter().map(|one| vec![one]));
+    for batch in batches.filter(|batch| !batch.is_empty()) {
         // A channel that stood idle may have broken meanwhile, and says so before anything is sent.
         let channel = match standing.take().filter(|channel| channel.status().connected()) {
             Some(channel) => Ok(channel),
-            None => open(&link).await,
+            None => open(link).await,
         };
         match channel {
             Ok(channel) => {
-                publish_all(&channel, std::mem::take(&mut batch)).await;
+                publish_all(&channel, batch).await;
                 standing = Some(channel);
             }
-            Err(trouble) => {
-                for asked in batch.drain(..) {
-                    let _ = asked.answer.send(Err(NotPublished::not_sent(trouble.clone())));
-                }
-            }
+            Err(trouble) => refuse(batch, &trouble),
         }
+    }
+    standing
+}
+
+fn refuse(batch: Vec<Asked>, trouble: &Trouble) {
+    for asked in batch {
+        let _ = asked.answer.send(Err(NotPublished::not_sent(trouble.clone())));
     }
 }
 
@@ -209,6 +228,11 @@ impl NotPublished {
         Self { outcome: Outcome::NotSent, trouble }
     }
 
+    /// This message is never taken.
+    fn impossible(trouble: Trouble) -> Self {
+        Self { outcome: Outcome::Failed, trouble }
+    }
+
     fn rejected(trouble: Trouble) -> Self {
         Self { outcome: Outcome::Rejected, trouble }
     }
@@ -229,6 +253,58 @@ impl NotPublished {
 
     /// It failed while its confirmation was awaited. An error of the channel is about this message only if it carried no other.
     fn waiting(error: lapin::Error, alone: bool) -> Self {
-        if alone && error.is_amqp_soft_error() { Self::rejected(error.into()) } else { Self::unknown(error.into()) }
+        let soft = match error.kind() {
+            ErrorKind::ProtocolError(said) if alone && error.is_amqp_soft_error() => Some(said.get_id()),
+            _ => None,
+        };
+        match soft {
+            Some(PRECONDITION_FAILED) => Self::impossible(error.into()),
+            Some(_) => Self::rejected(error.into()),
+            None => Self::unknown(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::message::Delivery;
+
+    use super::*;
+
+    /// A message of a batch, which the broker has confirmed.
+    fn confirmed(key: &str, id: &str, body: &str) -> (Published, oneshot::Receiver<Result<(), NotPublished>>) {
+        let (answer, answered) = oneshot::channel();
+        let to = Target { exchange: ShortString::default(), key: key.into() };
+        let properties = BasicProperties::default().with_message_id(id.into());
+        let asked = Asked { to, body: Bytes::copy_from_slice(body.as_bytes()), properties, answer };
+        (Published { asked, came_to: Ok(()) }, answered)
+    }
+
+    fn returned(key: &str, id: &str, body: &str) -> BasicReturnMessage {
+        let delivery = Delivery::mock(0, ShortString::default(), key.into(), false, body.as_bytes().to_vec());
+        let mut back = BasicReturnMessage { delivery, reply_code: 312, reply_text: "NO_ROUTE".into() };
+        back.properties = BasicProperties::default().with_message_id(id.into());
+        back
+    }
+
+    /// What became of each of three, after this one came back with whichever confirmation.
+    fn told(back: &BasicReturnMessage) -> Vec<Option<Outcome>> {
+        let (batch, _answered): (VecDeque<_>, Vec<_>) =
+            [confirmed("q", "1", "a"), confirmed("q", "2", "b"), confirmed("q", "2", "b")].into_iter().unzip();
+        let mut batch = batch;
+        give_back(&mut batch, back);
+        batch.iter().map(|one| one.came_to.as_ref().err().map(|not| not.outcome)).collect()
+    }
+
+    /// The client hands a message that came back to whichever confirmation it reads next, so that only what it says tells whose it is.
+    #[test]
+    fn what_came_back_is_told_to_whose_it_is() {
+        let rejected = Some(Outcome::Rejected);
+        assert_eq!(told(&returned("q", "1", "a")), [rejected, None, None]);
+        assert_eq!(told(&returned("q", "2", "b")), [None, rejected, None], "of two that are the same, one");
+        let unknown = Some(Outcome::Unknown { stage: Stage::Wait });
+        for nobodys in [returned("q", "3", "a"), returned("other", "1", "a"), returned("q", "1", "b")] {
+            assert_eq!(told(&nobodys), [unknown; 3], "then of none it is known that it was taken");
+        }
     }
 }

@@ -29,7 +29,7 @@ pub enum Trouble {
         /// What they take, in bytes.
         size: usize,
         /// What a frame takes, in bytes.
-        most: u32,
+        most: usize,
     },
     /// The broker did not answer in time.
     #[error("the broker did not answer within {0:?}")]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use oneclock::Effect;
 use oneclock::events::Delivery;
-use oneclock::{Effect, Outcome};
 use oneclock_core::expiry::{Attempts, Why, names};
-use oneclock_queue::{JobError, Lane, MemoryBroker, Producer, Uncertainty, Work};
+use oneclock_queue::{Broker as _, Delivery as _, JobError, Lane, MemoryBroker, Producer, Uncertainty, Work};
 
 use super::support::{HALF, consume, ms, secs};
 
@@ -194,30 +194,51 @@ async fn messages_of_strangers_have_a_defined_end() {
     }
 }
 
+/// Also of its last attempt: a shutdown is nothing against it.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_gives_back_what_had_no_effect_yet() {
+    for at_most in [1, 5] {
+        let broker = MemoryBroker::new("orders");
+        put(&broker, "long", Work::new("charge", "7").never_expires()).await;
+        let began = Arc::new(tokio::sync::Notify::new());
+        let tells = began.clone();
+        let (ends, shutdown) = (Arc::new(super::support::Ends::default()), oneclock::Shutdown::new());
+        let consumer = oneclock_queue::Consumer::builder(broker.clone())
+            .uncertainty(Uncertainty::assumed(HALF))
+            .attempts(Attempts { at_most, ..Attempts::default() })
+            .observed_by(ends.clone())
+            .build(move |_| {
+                let tells = tells.clone();
+                async move {
+                    tells.notify_one();
+                    std::future::pending::<()>().await;
+                    Ok(())
+                }
+            })
+            .unwrap();
+        let (consumed, ()) = tokio::join!(consumer.run(&shutdown), async {
+            began.notified().await;
+            shutdown.drain(secs(1)).await;
+        });
+        assert_eq!((ends.words(), consumed.given_back), (vec!["given_back".to_owned()], 1), "of {at_most} attempts");
+        let again = broker.receive(Lane::Main, 1).await.unwrap();
+        assert_eq!((again[0].attempt(), again[0].may_have_run()), (1, false));
+    }
+}
+
+/// What needs a few minutes to come back leaves no dead letters.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_some_minutes_is_outlived() {
     let broker = MemoryBroker::new("orders");
-    put(&broker, "long", Work::new("charge", "7").never_expires()).await;
-    let began = Arc::new(tokio::sync::Notify::new());
-    let tells = began.clone();
-    let (ends, shutdown) = (Arc::new(super::support::Ends::default()), oneclock::Shutdown::new());
-    let consumer = oneclock_queue::Consumer::builder(broker.clone())
-        .uncertainty(Uncertainty::assumed(HALF))
-        .observed_by(ends.clone())
-        .build(move |_| {
-            let tells = tells.clone();
-            async move {
-                tells.notify_one();
-                std::future::pending::<()>().await;
-                Ok(())
-            }
-        })
-        .unwrap();
-    tokio::join!(consumer.run(&shutdown), async {
-        began.notified().await;
-        shutdown.drain(secs(1)).await;
-    });
-    assert_eq!(ends.words(), ["given_back"]);
-    assert_eq!(broker.len(Lane::Main), 1);
-    let _ = Outcome::NotSent;
+    put(&broker, "one", Work::new("charge", "7").never_expires()).await;
+    let back = oneclock::clock::now() + secs(4 * 60);
+    let handler = move |_| async move {
+        if oneclock::clock::now() < back {
+            return Err(JobError::from(std::io::Error::other("the card service is down")));
+        }
+        Ok(())
+    };
+    let ends =
+        consume(&broker, |builder| builder, handler, |ends| ends.all().iter().any(|end| end.end.is_final())).await;
+    assert_eq!(ends.of("one").last(), Some(&Delivery::Done { late: false }), "{:?}", ends.words());
 }

@@ -3,13 +3,13 @@
 #![cfg(feature = "idempotency")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use oneclock::events::Delivery;
 use oneclock_core::expiry::Why;
-use oneclock_core::idempotency::{Key, State};
-use oneclock_idempotency::{MemoryStore, Store};
+use oneclock_core::idempotency::{Claim, Enqueue, Enqueued, Fence, Key, Record, Scope, State};
+use oneclock_idempotency::{Found, Kept, MemoryStore, Settle, Settled, Store, StoreError, Which};
 use oneclock_queue::{Broker, Job, JobError, Lane, MemoryBroker, Producer, Work, scope_of};
 
 use super::support::{consume, secs};
@@ -58,7 +58,7 @@ async fn m3_a_run_that_died_is_unknown_and_not_repeated() {
     let message = broker.kept(Lane::Main)[0].message.clone();
     let scope = scope_of(broker.name(), &message).unwrap();
     let first = broker.receive(Lane::Main, 1).await.unwrap();
-    let claim = oneclock_core::idempotency::Claim {
+    let claim = Claim {
         fingerprint: oneclock_idempotency::fingerprint_of(&[b"charge", b"", b"7"]),
         owner: oneclock_core::idempotency::Owner(1),
         made: None,
@@ -105,4 +105,93 @@ async fn m4_the_record_says_what_is_known() {
         consume(&broker, |builder| builder.once(store.clone(), WEEK), handler, |ends| !ends.all().is_empty()).await;
         assert_eq!(store.read(&scope).await.unwrap().unwrap().record.state, want);
     }
+}
+
+/// One that has expired says nothing of another under its key that lives.
+#[tokio::test(start_paused = true)]
+async fn what_was_discarded_is_not_done_for_its_twin() {
+    let (broker, store) = (MemoryBroker::new("orders"), MemoryStore::new());
+    let fields =
+        [("ce-type", "charge"), ("ce-source", "shop"), ("idempotency-key", "order-7"), ("deadline-policy", "discard")];
+    let expired = [("ce-id", "one"), ("ce-expirytime", "2020-01-01T00:00:00Z")];
+    let lives = [("ce-id", "two"), ("ce-expirytime", "2099-01-01T00:00:00Z")];
+    broker.put(&[&fields[..], &expired].concat(), "7");
+    broker.put(&[&fields[..], &lives].concat(), "7");
+    let scope = scope_of(broker.name(), &broker.kept(Lane::Main)[0].message).unwrap();
+    let ask = Enqueue {
+        fingerprint: oneclock_idempotency::fingerprint_of(&[b"charge", b"", b"7"]),
+        owner: oneclock_core::idempotency::Owner(1),
+        made: None,
+        retention: WEEK,
+    };
+    store.enqueue(&scope, &ask).await.unwrap(); // as one that was accepted over HTTP
+    let settings = |builder: oneclock_queue::ConsumerBuilder<MemoryBroker>| builder.places(1).once(store.clone(), WEEK);
+    let ends = consume(&broker, settings, |_| async { Ok(()) }, |ends| ends.all().len() == 2).await;
+    assert_eq!(ends.of("one"), [Delivery::Discarded(Why::Expired)]);
+    assert_eq!(ends.of("two"), [Delivery::Done { late: false }]);
+}
+
+/// A store that does not answer until it is told to.
+#[derive(Clone)]
+struct Down(MemoryStore, Arc<AtomicBool>);
+
+impl Down {
+    fn asked(&self) -> Result<&MemoryStore, StoreError> {
+        let within = secs(1);
+        if self.1.load(Ordering::Relaxed) { Ok(&self.0) } else { Err(StoreError::TooSlow { within }) }
+    }
+}
+
+impl Store for Down {
+    async fn claim(&self, scope: &Scope, claim: &Claim) -> Result<Found, StoreError> {
+        self.asked()?.claim(scope, claim).await
+    }
+
+    async fn enqueue(&self, scope: &Scope, ask: &Enqueue) -> Result<Enqueued, StoreError> {
+        self.asked()?.enqueue(scope, ask).await
+    }
+
+    async fn settle(&self, scope: &Scope, fence: Fence, said: Settle) -> Result<Settled, StoreError> {
+        self.asked()?.settle(scope, fence, said).await
+    }
+
+    async fn read(&self, scope: &Scope) -> Result<Option<Kept>, StoreError> {
+        self.asked()?.read(scope).await
+    }
+
+    async fn list(
+        &self,
+        which: Which,
+        after: Option<&Scope>,
+        limit: usize,
+    ) -> Result<Vec<(Scope, Record)>, StoreError> {
+        self.asked()?.list(which, after, limit).await
+    }
+
+    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        self.asked()?.reap(limit).await
+    }
+}
+
+/// Nothing runs, nothing counts as an attempt, and the queue is not turned over and over meanwhile.
+#[tokio::test(start_paused = true)]
+async fn m6_while_the_store_is_down_little_is_received_and_nothing_is_lost() {
+    let (broker, store) = (MemoryBroker::new("orders"), Down(MemoryStore::new(), Arc::default()));
+    for n in 0..20 {
+        accept(&broker, &n.to_string(), &format!("order-{n}"), "7").await;
+    }
+    let (up, back) = (store.1.clone(), oneclock::clock::now() + secs(5 * 60));
+    let first_attempt = |job: Job| async move {
+        assert_eq!(job.attempt(), 1);
+        Ok(())
+    };
+    let until = |ends: &super::support::Ends| {
+        if oneclock::clock::now() >= back && !up.swap(true, Ordering::Relaxed) {
+            let given_back = ends.all().len();
+            assert!((4..30).contains(&given_back), "{given_back} deliveries in five minutes");
+        }
+        ends.all().iter().filter(|end| end.end == Delivery::Done { late: false }).count() == 20
+    };
+    let ends = consume(&broker, |builder| builder.once(store, WEEK), first_attempt, until).await;
+    assert!(ends.all().iter().all(|end| matches!(end.end, Delivery::Done { .. } | Delivery::GivenBack)));
 }

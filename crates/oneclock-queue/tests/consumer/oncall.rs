@@ -3,8 +3,8 @@
 use oneclock::clock;
 use oneclock_core::expiry::{NotRedriven, Policy, Why, Zone, names};
 use oneclock_core::wire::utc;
-use oneclock_queue::oncall::{Ended, Redrive, expire, inspect, redrive};
-use oneclock_queue::{Lane, MemoryBroker, Uncertainty};
+use oneclock_queue::oncall::{DropDead, Ended, Redrive, drop_dead, expire, inspect, redrive};
+use oneclock_queue::{Inspect, Lane, MemoryBroker, Uncertainty};
 
 use super::support::{HALF, consume, ms};
 
@@ -99,4 +99,20 @@ async fn a_look_takes_nothing_and_says_who_owns_what() {
     assert_eq!(groups[&("expired", Policy::DeadLetter, "-".to_owned(), "expired")], 1, "{groups:?}");
     assert!(dead.looked_at.iter().any(|seen| seen.zone == Zone::Live));
     assert_eq!(broker.len(Lane::Dead), 4);
+}
+
+/// A service may do what people on call do, on a task of its own.
+#[tokio::test(start_paused = true)]
+async fn it_may_be_done_on_a_task_whichever_broker_it_is() {
+    async fn on_a_task<B: Inspect>(broker: B) -> usize {
+        let work = async move {
+            let (sure, all) = (Uncertainty::assumed(HALF), Redrive { at_most: 9, ..Redrive::default() });
+            let ended = expire(&broker, &sure, 9, ms(100)).await.unwrap().len();
+            let wanted = DropDead { reason: "a test".into(), at_most: 9, ..DropDead::default() };
+            let back = redrive(&broker, &sure, &all, ms(100)).await.unwrap().len();
+            ended + back + drop_dead(&broker, &wanted, ms(100)).await.unwrap().len()
+        };
+        tokio::spawn(work).await.unwrap()
+    }
+    assert_eq!(on_a_task(MemoryBroker::new("orders")).await, 0);
 }

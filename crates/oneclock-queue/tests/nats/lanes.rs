@@ -111,6 +111,32 @@ async fn what_is_given_back_comes_when_it_is_due_and_only_what_counts_is_counted
     assert_eq!(queue.stored("wait").await, []);
 }
 
+/// What a delivery did that ended without a word is not known from then on, whichever way the work goes.
+#[tokio::test]
+async fn that_it_may_have_run_stays_on_every_copy_until_somebody_puts_it_back() {
+    let queue = Queue::open("mark", |queue| queue.lease(secs(1))).await;
+    queue.publish("order 7").await;
+    drop(queue.one(Lane::Main).await); // its process died
+    let again = |after, counted| Settle::Again { after: ms(after), counted };
+    let ways = [
+        (Lane::Main, again(0, false)),
+        (Lane::Main, again(50, true)), // waits elsewhere
+        (Lane::Main, Settle::Late),
+        (Lane::Late, again(50, false)),
+        (Lane::Late, again(0, true)),
+        (Lane::Late, dead(2)),
+    ];
+    for (lane, way) in ways {
+        let got = queue.one(lane).await;
+        assert!(got.may_have_run(), "before {way:?}");
+        assert_eq!(got.message().fields, [], "it is no field of the message");
+        within(got.settle(&way)).await.unwrap();
+    }
+    let dead = queue.one(Lane::Dead).await;
+    within(dead.settle(&Settle::Redrive(Stamp { redrives: 1, ..Stamp::default() }))).await.unwrap();
+    assert!(!queue.one(Lane::Main).await.may_have_run(), "whoever puts it back knows");
+}
+
 #[tokio::test]
 async fn a_lane_gives_back_into_itself() {
     let queue = Queue::open("itself", |queue| queue).await;

@@ -7,7 +7,7 @@ use oneclock_core::Outcome;
 use oneclock_core::expiry::{Expires, Policy};
 use oneclock_queue::nats::async_nats::jetstream::context::ContextBuilder;
 use oneclock_queue::nats::{BadNats, Nats};
-use oneclock_queue::{Broker as _, Lane, Message};
+use oneclock_queue::{Broker as _, Lane, Message, Producer, Work};
 
 use super::support::{Queue, Server, connect, ms, name, secs, within};
 
@@ -35,10 +35,24 @@ async fn a_field_that_nats_cannot_carry_is_an_error_and_no_injection() {
         let mut message = message();
         message.fields.push((field.into(), value.into()));
         let error = within(queue.nats.publish(&message)).await.unwrap_err();
-        assert_eq!(error.outcome, Outcome::NotSent);
+        assert_eq!(error.outcome, Outcome::Failed, "it would be so the next time");
         assert!(std::error::Error::source(&error).unwrap().to_string().contains(field), "{error:?}");
     }
     assert_eq!(queue.stored("main").await, []);
+}
+
+/// Whoever accepts work is told that trying again is of no use.
+#[tokio::test]
+async fn work_that_can_never_be_published_is_refused_for_good() {
+    let queue = Queue::open("never", |queue| queue).await;
+    let producer = Producer::new("order-service", queue.nats.clone());
+    let large = Work::new("confirm-order", vec![0; 2 << 20]).never_expires();
+    let error = within(producer.accept(large)).await.unwrap_err();
+    assert_eq!((error.outcome(), error.is_final()), (Outcome::Failed, true), "{error}");
+    let accepted = within(producer.accept(Work::new("confirm-order", "order 7").never_expires())).await.unwrap();
+    queue.context.delete_stream(queue.nats.stream()).await.unwrap();
+    let error = within(producer.accept(Work::new("confirm-order", "order 8").never_expires())).await.unwrap_err();
+    assert_eq!((error.outcome(), error.is_final()), (Outcome::Rejected, false), "{error} {accepted:?}");
 }
 
 #[tokio::test]

@@ -154,6 +154,14 @@ impl Server {
         Self::of("nats-server".into())
     }
 
+    /// The same with this in its configuration.
+    pub(crate) fn configured(config: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("oneclock-{}", name("config")));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("server.conf"), config).unwrap();
+        Self::begin("nats-server".into(), folder)
+    }
+
     /// One of 2.11 or newer, which knows the time and takes a time to live for a message.
     pub(crate) fn newer() -> Self {
         let program = std::env::var_os("ONECLOCK_NATS_NEWER").unwrap_or_else(|| {
@@ -168,6 +176,10 @@ impl Server {
     fn of(program: PathBuf) -> Self {
         let folder = std::env::temp_dir().join(format!("oneclock-{}", name("server")));
         std::fs::create_dir_all(&folder).unwrap();
+        Self::begin(program, folder)
+    }
+
+    fn begin(program: PathBuf, folder: PathBuf) -> Self {
         // Somebody may take the port that was free a moment ago.
         for _ in 0..5 {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -180,7 +192,9 @@ impl Server {
     }
 
     fn launch(&mut self) -> bool {
+        let config = self.folder.join("server.conf");
         let started = Command::new(&self.program)
+            .args(config.exists().then(|| ["-c".into(), config]).into_iter().flatten())
             .args(["-js", "-a", "127.0.0.1", "-p", &self.port.to_string()])
             .arg("-sd")
             .arg(&self.folder)

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use oneclock_core::expiry::{Expires, Policy, Stamp, names};
 use oneclock_core::wire::Wall;
-use oneclock_queue::rabbitmq::QueueKind;
+use oneclock_queue::oncall::{self, Redrive};
 use oneclock_queue::rabbitmq::lapin::BasicProperties;
 use oneclock_queue::rabbitmq::lapin::options::QueueDeleteOptions;
 use oneclock_queue::rabbitmq::lapin::types::{AMQPValue, DecimalValue};
-use oneclock_queue::{Broker as _, Delivery as _, Inspect as _, Lane, NotSettled, Settle};
+use oneclock_queue::rabbitmq::{QueueKind, RabbitMq};
+use oneclock_queue::{Broker as _, Delivery as _, Inspect as _, Lane, NotSettled, Settle, Uncertainty};
 
-use crate::support::{Own, dead, fields, ms, order, soon, table, text};
+use crate::support::{Own, address, dead, eventually, fields, ms, order, soon, table, text};
 
 /// Written by nobody but us.
 const OURS: [&str; 3] = ["deadline-attempt", "deadline-may-have-run", "deadline-redrives"];
@@ -203,9 +204,7 @@ async fn people_see_what_is_there_and_take_nothing() {
     soon(delivery.settle(&Settle::Again { after: ms(60_000), counted: true })).await.unwrap();
     soon(own.one(Lane::Main).await.settle(&Settle::Dead(dead()))).await.unwrap();
     drop(own.one(Lane::Main).await);
-    let other = soon(oneclock_queue::rabbitmq::RabbitMq::builder(crate::support::address(), own.name.clone()).build())
-        .await
-        .unwrap();
+    let other = soon(RabbitMq::builder(address(), own.name.clone()).build()).await.unwrap();
     let depth = |lane| {
         let other = other.clone();
         async move { soon(other.depth(lane)).await.unwrap().waiting }
@@ -231,4 +230,55 @@ async fn what_cannot_move_stays_where_it_is() {
     assert!(delivery.renew().await.is_ok(), "it is still ours");
     soon(delivery.settle(&Settle::Late)).await.unwrap();
     assert_eq!(own.one(Lane::Late).await.message().body, "x");
+}
+
+/// What stays is given back a few at a time: a broker sends no more than its prefetch.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_dead_letters_than_are_sent_at_once_are_all_looked_at() {
+    let own = Own::with("many", |builder| builder.prefetch(8)).await;
+    for n in 0..40 {
+        let mut message = order(&n.to_string());
+        message.id = format!("id-{n}").into();
+        soon(own.queue.publish(&message)).await.unwrap();
+        soon(own.one(Lane::Main).await.settle(&Settle::Dead(dead()))).await.unwrap();
+    }
+    let (sure, at_most) = (Uncertainty::assumed(ms(20)), 1_000);
+    let last = Redrive { ids: vec!["id-39".into()], at_most, ..Redrive::default() };
+    let theirs = soon(RabbitMq::builder(address(), own.name.clone()).prefetch(8).build()).await.unwrap();
+    let told = soon(oncall::redrive(&theirs, &sure, &last, ms(200))).await.unwrap();
+    drop(theirs); // with what was sent to it
+    assert_eq!(told.iter().map(|(message, back)| (&*message.id, back.is_ok())).collect::<Vec<_>>(), [("id-39", true)]);
+    assert_eq!(own.one(Lane::Main).await.message().body, "39");
+    let waiting = async || own.queue.depth(Lane::Dead).await.unwrap().waiting;
+    eventually("the others stay", || async { waiting().await == Some(39) }).await;
+}
+
+/// Whoever may have died over work is remembered, whichever way the work goes.
+#[tokio::test]
+async fn expiring_work_by_hand_forgets_nothing() {
+    let own = Own::new("hand").await;
+    let mut owed = order("owed");
+    owed.stamp = Stamp {
+        expires: Expires::At(oneclock::clock::wall() + ms(100)),
+        policy: Policy::MustComplete,
+        owner: Some("payments".into()),
+        ..Stamp::default()
+    };
+    soon(own.queue.publish(&owed)).await.unwrap();
+    soon(own.queue.publish(&order("live"))).await.unwrap();
+    let died = [own.one(Lane::Main).await, own.one(Lane::Main).await];
+    drop(died);
+    let ended = soon(async {
+        loop {
+            let ended = oncall::expire(&own.queue, &Uncertainty::assumed(ms(20)), 9, ms(200)).await.unwrap();
+            if !ended.is_empty() {
+                return ended;
+            }
+        }
+    });
+    assert_eq!(ended.await.iter().map(|(_, end)| *end).collect::<Vec<_>>(), [oncall::Ended::MovedLate]);
+    for (lane, body) in [(Lane::Late, "owed"), (Lane::Main, "live")] {
+        let delivery = own.one(lane).await;
+        assert_eq!((&*delivery.message().body, delivery.may_have_run()), (body.as_bytes(), true));
+    }
 }

@@ -4,9 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod broken;
+mod consuming;
 mod lanes;
 mod private;
 mod publishing;
 mod raw;
+#[path = "../stopping/mod.rs"]
+mod stopping;
 mod strangers;
 mod support;

@@ -6,8 +6,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use futures_util::future::join;
+use oneclock_core::Outcome;
+use oneclock_queue::rabbitmq::RabbitMq;
 use oneclock_queue::rabbitmq::lapin::BasicProperties;
-use oneclock_queue::{Broker as _, Delivery as _, Lane, NotSettled, Settle};
+use oneclock_queue::{Broker as _, Delivery as _, Inspect as _, Lane, NotSettled, Settle};
 
 use crate::support::{Own, dead, eventually, fields, ms, order, plain_channel, plain_publish, soon, text};
 
@@ -58,8 +61,7 @@ impl Server {
             )
         }));
         let answers = tokio::time::timeout(STARTS, async {
-            let connects =
-                || oneclock_queue::rabbitmq::RabbitMq::builder(self.address(), "oneclock-test.there").build();
+            let connects = || RabbitMq::builder(self.address(), "oneclock-test.there").build();
             while connects().await.is_err() {
                 tokio::time::sleep(ms(100)).await;
             }
@@ -107,6 +109,7 @@ async fn a_broker_of_ones_own() {
     let mut server = Server::start().await;
     patience_ends(&server).await;
     another_users_message_moves(&server).await;
+    what_the_broker_takes_no_more_ends(&server).await;
     nothing_is_lost_when_it_is_killed(&mut server).await;
 }
 
@@ -134,6 +137,32 @@ async fn another_users_message_moves(server: &Server) {
     soon(delivery.settle(&Settle::Dead(dead()))).await.unwrap();
     let copy = own.raw(".dead").await.unwrap();
     assert_eq!(fields(&copy.properties).get("deadline-was-user-id"), Some(&text("legacy")));
+}
+
+/// Whoever runs the broker lowers what it takes: what is too large for it by now is never published, and what is there already ends.
+async fn what_the_broker_takes_no_more_ends(server: &Server) {
+    let own = Own::at(&server.address(), &server.address(), "lowered", |builder| builder).await;
+    let large = order(&"x".repeat(200_000));
+    soon(own.queue.publish(&large)).await.unwrap();
+    server.control(&["eval", "application:set_env(rabbit, max_message_size, 100000)."]);
+    let after = soon(RabbitMq::builder(server.address(), own.name.clone()).build()).await.unwrap(); // whose channels know
+    let (error, small) = soon(join(after.publish(&large), after.publish(&order("small")))).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.outcome, Outcome::Failed, "{error:?}");
+    small.unwrap();
+
+    let mut delivered = Vec::new();
+    while delivered.len() < 2 {
+        delivered.extend(soon(after.receive(Lane::Main, 2)).await.unwrap());
+    }
+    let again = soon(delivered[0].settle(&Settle::Again { after: ms(0), counted: true })).await;
+    assert!(matches!(again, Err(NotSettled::TooLarge)), "{again:?}");
+    soon(delivered[0].settle(&Settle::Dead(dead()))).await.unwrap();
+    let moved = own.one(Lane::Dead).await;
+    assert_eq!(moved.message().id, large.id);
+    assert!(fields(moved.properties()).contains_key("x-death"), "the broker has moved it itself");
+    assert_eq!(soon(own.queue.depth(Lane::Main)).await.unwrap().waiting, Some(0));
+    server.control(&["eval", "application:set_env(rabbit, max_message_size, 134217728)."]);
 }
 
 /// What was confirmed is there after the broker was killed, in whichever queue it stood.

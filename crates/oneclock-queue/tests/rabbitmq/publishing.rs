@@ -9,7 +9,7 @@ use oneclock_queue::rabbitmq::lapin::ExchangeKind;
 use oneclock_queue::rabbitmq::lapin::options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueDeleteOptions};
 use oneclock_queue::rabbitmq::lapin::types::{AMQPValue, FieldTable};
 use oneclock_queue::rabbitmq::{QueueKind, RabbitMq, Trouble};
-use oneclock_queue::{Broker as _, BrokerError, Delivery as _, Lane, Settle};
+use oneclock_queue::{Broker as _, BrokerError, Delivery as _, Lane, Producer, Settle, Work};
 
 use crate::support::{Own, address, fields, ms, order, soon, table, text, unique};
 
@@ -74,6 +74,8 @@ async fn nobody_there_is_not_sent_and_a_wrong_name_is_refused() {
     let other =
         soon(RabbitMq::builder(address(), own.name.clone()).kind(QueueKind::Classic).build()).await.unwrap_err();
     assert!(format!("{:?}", other.source).contains("PRECONDITION"), "{other:?}");
+    let none = soon(RabbitMq::builder("amqp:me:secret@host", "q").build()).await.unwrap_err();
+    assert!(!format!("{none:?}").contains("secret"), "{none:?}");
     let shown = format!("{:?} {:?}", own.queue, RabbitMq::builder("amqp://me:secret@host", "q"));
     assert!(!shown.contains("secret") && !shown.contains("guest"), "{shown}");
 }
@@ -84,14 +86,18 @@ async fn what_is_too_long_for_a_frame_is_not_sent_and_breaks_nothing() {
     let mut long = order("x");
     long.fields.push(("x".into(), "y".repeat(140_000).into()));
     let error = soon(own.queue.publish(&long)).await.unwrap_err();
-    assert_eq!(error.outcome, Outcome::NotSent);
+    assert_eq!(error.outcome, Outcome::Failed, "it would be so the next time");
     assert!(matches!(trouble(&error), Trouble::HeadersTooLong { .. }), "{error:?}");
     let mut named = order("x");
     named.fields.push(("n".repeat(256).into(), "y".into()));
     assert!(matches!(trouble(&soon(own.queue.publish(&named)).await.unwrap_err()), Trouble::TooLong(_)));
     let mut known = order("x");
     known.id = "i".repeat(256).into();
-    assert!(matches!(trouble(&soon(own.queue.publish(&known)).await.unwrap_err()), Trouble::TooLong(_)));
+    let error = soon(own.queue.publish(&known)).await.unwrap_err();
+    assert!(matches!(trouble(&error), Trouble::TooLong(_)) && error.outcome == Outcome::Failed, "{error:?}");
+    let work = Work::new("order.placed", "x").never_expires().id("i".repeat(256));
+    let error = soon(Producer::new("shop", own.queue.clone()).accept(work)).await.unwrap_err();
+    assert!(error.is_final(), "{error}");
     // A body of several frames, and one without any.
     for body in ["z".repeat(400_000), String::new()] {
         soon(own.queue.publish(&order(&body))).await.unwrap();

@@ -4,7 +4,7 @@ use oneclock_core::expiry::{Expires, Fault, Unreadable};
 use oneclock_core::wire::Wall;
 use oneclock_queue::rabbitmq::lapin::BasicProperties;
 use oneclock_queue::rabbitmq::lapin::types::AMQPValue;
-use oneclock_queue::{Delivery as _, Lane, Message, Settle};
+use oneclock_queue::{Delivery as _, Lane, Message, NotSettled, Settle};
 
 use crate::raw;
 use crate::support::{Own, dead, fields, ms, soon, table, text};
@@ -179,6 +179,26 @@ async fn headers_that_fill_a_frame_still_reach_the_dead_lane() {
     let kept = fields(&copy.properties);
     assert_eq!(kept.get("long"), Some(&text(&long)));
     assert_eq!((kept.get("deadline-dead-reason"), kept.get("deadline-dead-detail")), (Some(&text("rejected")), None));
+}
+
+/// A head of exactly one frame has no room for a count, nor for a reason beside the field that fills it.
+#[tokio::test]
+async fn headers_that_fill_a_frame_to_its_end_cannot_come_again_and_still_reach_the_dead_lane() {
+    let own = Own::new("full").await;
+    let long = "x".repeat(131_072 - 22 - 4 - 10); // around it, the table's length, the field's name and type
+    for _ in 0..2 {
+        own.stranger(BasicProperties::default().with_headers(table(&[("long", text(&long))])), b"x").await;
+    }
+    let delivery = own.one(Lane::Main).await;
+    for after in [0, 5] {
+        let again = soon(delivery.settle(&Settle::Again { after: ms(after), counted: true })).await;
+        assert!(matches!(again, Err(NotSettled::TooLarge)), "{again:?}");
+    }
+    soon(delivery.settle(&Settle::Dead(dead()))).await.unwrap();
+    let copy = own.raw(".dead").await.unwrap();
+    let kept = fields(&copy.properties);
+    assert_eq!((kept.get("deadline-dead-reason"), kept.get("long")), (Some(&text("rejected")), None));
+    assert_eq!(own.one(Lane::Main).await.attempt(), 1, "nothing broke");
 }
 
 /// The client ends its connection at such a name, and this process at such a depth.
