@@ -107,6 +107,22 @@ pub fn measured(asked: Wall, answered: Wall, theirs: Wall) -> Duration {
     ahead.max(behind)
 }
 
+/// By how much a wall clock was stepped between two readings of it, when one that is never stepped (contract K2) says that `passed`
+/// went by: what was [measured] before may be wrong by that much more.
+///
+/// ```
+/// # use oneclock_core::{expiry::stepped, wire::Wall}; use std::time::Duration;
+/// let s = |n: u64| Wall::from_nanos(n * 1_000_000_000);
+/// let ten = Duration::from_secs(10);
+/// assert_eq!(stepped(s(100), s(110), ten), Duration::ZERO);
+/// assert_eq!(stepped(s(100), s(140), ten), Duration::from_secs(30)); // forwards
+/// assert_eq!(stepped(s(100), s(80), ten), Duration::from_secs(30)); // backwards
+/// ```
+pub fn stepped(first: Wall, then: Wall, passed: Duration) -> Duration {
+    let should = first + passed;
+    then.since(should).max(should.since(then))
+}
+
 // === Zone ===
 
 impl Zone {
