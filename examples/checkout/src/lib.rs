@@ -22,6 +22,7 @@
 //! | `ledgers` | the services' own accounts of one tap, as a tree |
 //! | [`report`] | the figures, as they are printed |
 //! | [`overload`] | a spike: a chain of three with only so many places, and what is answered in time, second by second |
+//! | [`stale_queue`] | what a purchase leaves to be done goes through a queue, which nobody reads for hours |
 
 mod app;
 mod independent;
@@ -34,6 +35,7 @@ mod propagated;
 pub mod purchase;
 pub mod report;
 mod rpc;
+pub mod stale_queue;
 mod stand;
 mod stands;
 pub mod story;
@@ -377,6 +379,14 @@ impl ShopClosed {
 
     fn no_postgres(source: tokio_postgres::Error) -> Self {
         Self { what: "PostgreSQL would not", source: source.into() }
+    }
+
+    fn no_broker(source: impl Into<BoxError>) -> Self {
+        Self { what: "no RabbitMQ at that address", source: source.into() }
+    }
+
+    fn no_queue(source: impl Into<BoxError>) -> Self {
+        Self { what: "a queue would not", source: source.into() }
     }
 
     fn not_started(source: impl Into<BoxError>) -> Self {

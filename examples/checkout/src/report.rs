@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::app::{Visit, VisitEnd};
 use crate::overload::Overload;
+use crate::stale_queue::StaleQueue;
 use crate::story::Story;
 use crate::transport::Transport;
 use crate::witness::{End, Execution, Witness};
@@ -24,6 +25,9 @@ pub struct Report {
     /// The spike, if it was run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overload: Option<Overload>,
+    /// The stale queue, if it was run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale_queue: Option<StaleQueue>,
 }
 
 /// One scenario, both ways.

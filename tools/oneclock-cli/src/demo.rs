@@ -3,6 +3,7 @@
 mod chart;
 mod overload;
 mod print;
+mod stale_queue;
 
 use std::error::Error;
 use std::io::{IsTerminal, Write};
@@ -15,14 +16,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 use oneclock_checkout::Shop;
 use oneclock_checkout::overload::Spike;
 use oneclock_checkout::report::{Report, Scenario};
+use oneclock_checkout::stale_queue::{Outage, Queues};
 use oneclock_checkout::story::Story;
 use oneclock_checkout::transport::Transport;
 use print::Trees;
 
 #[derive(Args)]
 #[command(
-    after_help = "It takes about a minute and a half for all scenarios, 42 s of it for overload, and opens loopback sockets only; with --postgres it keeps \
-    some records on that server, in schemas of its own, which it drops at the end.\n\
+    after_help = "It takes about a minute and three quarters for all scenarios, 42 s of it for overload, and opens loopback sockets only; with --postgres \
+    it keeps some records on that server, in schemas of its own, and with --rabbitmq it has queues on that broker. Both go at the end.\n\
     Exit codes: 0 it ran, 1 it could not, 2 the command line was wrong, 130 it was interrupted."
 )]
 pub(crate) struct Arguments {
@@ -38,6 +40,9 @@ pub(crate) struct Arguments {
     /// Keep the records of inventory, order and payment on this server, and run zombie-queries, too
     #[arg(long, value_name = "URL")]
     postgres: Option<String>,
+    /// Have the queues of stale-queue on this broker, not in memory: amqp://user:password@host:5672/%2f
+    #[arg(long, value_name = "URL")]
+    rabbitmq: Option<String>,
     /// The seed of the load: the same seed gives the same taps
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -53,7 +58,7 @@ const ALL: &str = "all";
 const NONE: &str = "none";
 
 fn scenarios() -> PossibleValuesParser {
-    PossibleValuesParser::new(Story::all().iter().map(|story| story.name).chain([Spike::NAME, ALL, NONE]))
+    PossibleValuesParser::new(Story::all().iter().map(|story| story.name).chain([Outage::NAME, Spike::NAME, ALL, NONE]))
 }
 
 fn transports() -> impl TypedValueParser<Value = Transport> {
@@ -98,21 +103,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             None => story,
         })
         .collect();
-    let spike = spike_for(arguments);
+    let alone = Alone::of(arguments);
     let of_its_own = Story::default();
     if arguments.scenario == NONE && !arguments.keep {
         refuse("nothing to do: --scenario none is for --keep");
     }
-    if arguments.scenario == Spike::NAME && arguments.transport != Transport::default() {
-        refuse(format!("{} speaks HTTP only: leave --transport out", Spike::NAME));
+    if [Spike::NAME, Outage::NAME].contains(&&*arguments.scenario) && arguments.transport != Transport::default() {
+        refuse(format!("{} speaks HTTP only: leave --transport out", arguments.scenario));
     }
-    if stories.is_empty() && spike.is_none() && arguments.scenario != NONE {
+    if arguments.scenario == Outage::NAME && arguments.tap_budget.is_some() {
+        refuse(format!("{} is about what is done after the answer: leave --tap-budget out", Outage::NAME));
+    }
+    if arguments.rabbitmq.is_some() && alone.outage.is_none() {
+        refuse(format!("--rabbitmq is for --scenario {}", Outage::NAME));
+    }
+    if stories.is_empty() && alone.count() == 0 && arguments.scenario != NONE {
         refuse(format!("{} needs a PostgreSQL server: add --postgres URL", arguments.scenario));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ran = runtime.block_on(async {
         let told = async {
-            tell(arguments, &shop, &stories, spike).await?;
+            tell(arguments, &shop, &stories, &alone).await?;
             if arguments.keep {
                 let story = stories.first().unwrap_or(&of_its_own);
                 let open = shop.open(story).await?;
@@ -132,6 +143,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             told = told => told,
         };
         shop.sweep().await?;
+        alone.queues.sweep().await?;
         ran
     });
     // A statement with independent timeouts knows of no end; it is not waited for.
@@ -142,11 +154,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-/// The spike, if it is asked for. It is not about what the services speak: over gRPC the stories are told alone.
-fn spike_for(arguments: &Arguments) -> Option<Spike> {
-    let asked = [ALL, Spike::NAME].contains(&&*arguments.scenario) && arguments.transport == Transport::default();
-    let spike = Spike::default();
-    asked.then(|| arguments.tap_budget.map_or(spike, |budget| spike.with_patience(budget)))
+/// What is told beside the stories, where it is asked for. It is not about what the services speak: over gRPC the stories are told alone.
+struct Alone {
+    outage: Option<Outage>,
+    queues: Queues,
+    spike: Option<Spike>,
+}
+
+impl Alone {
+    fn of(arguments: &Arguments) -> Self {
+        let asked =
+            |name: &str| [ALL, name].contains(&&*arguments.scenario) && arguments.transport == Transport::default();
+        let spike = Spike::default();
+        let spike = arguments.tap_budget.map_or(spike, |budget| spike.with_patience(budget));
+        let queues = arguments.rabbitmq.as_deref().map_or_else(Queues::in_memory, Queues::on_rabbitmq);
+        Self { outage: asked(Outage::NAME).then(Outage::default), queues, spike: asked(Spike::NAME).then_some(spike) }
+    }
+
+    fn count(&self) -> usize {
+        usize::from(self.outage.is_some()) + usize::from(self.spike.is_some())
+    }
 }
 
 /// As clap does it: with the usage, and exit code 2.
@@ -159,13 +186,8 @@ fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-async fn tell(
-    arguments: &Arguments,
-    shop: &Shop,
-    stories: &[Story],
-    spike: Option<Spike>,
-) -> Result<(), Box<dyn Error>> {
-    let bar = progress_bar(stories.len() + usize::from(spike.is_some()));
+async fn tell(arguments: &Arguments, shop: &Shop, stories: &[Story], alone: &Alone) -> Result<(), Box<dyn Error>> {
+    let bar = progress_bar(stories.len() + alone.count());
     let mut out = anstream::stdout();
     let mut scenarios: Vec<Scenario> = Vec::new();
     if !arguments.json {
@@ -182,10 +204,20 @@ async fn tell(
         }
         scenarios.push(scenario);
     }
-    let (mut overload, mut failed) = (None, None);
-    if let Some(spike) = &spike {
+    let (mut overload, mut stale_queue, mut failed) = (None, None, None);
+    if let Some(outage) = &alone.outage {
+        bar.set_message(Outage::NAME);
+        match outage.run(&alone.queues, arguments.seed, |done| told(stories.len(), done)).await {
+            Ok(seen) if arguments.json => stale_queue = Some(seen),
+            Ok(seen) => bar.suspend(|| stale_queue::told(&mut out, outage, &seen))?,
+            Err(closed) if scenarios.is_empty() => return Err(closed.into()),
+            Err(closed) => failed = Some(closed),
+        }
+    }
+    if let Some(spike) = &alone.spike {
         bar.set_message(Spike::NAME);
-        match overload::run(spike, arguments.seed, &bar, |done| told(stories.len(), done)).await {
+        let before = stories.len() + usize::from(alone.outage.is_some());
+        match overload::run(spike, arguments.seed, &bar, |done| told(before, done)).await {
             Ok(seen) if arguments.json => overload = Some(seen),
             Ok(seen) => bar.suspend(|| overload::told(&mut out, spike, &seen))?,
             // What has been told by then is not lost with it.
@@ -195,7 +227,8 @@ async fn tell(
     }
     bar.finish_and_clear();
     if arguments.json {
-        let report = Report { seed: arguments.seed, transport: arguments.transport, scenarios, overload };
+        let (seed, transport) = (arguments.seed, arguments.transport);
+        let report = Report { seed, transport, scenarios, overload, stale_queue };
         serde_json::to_writer(&mut out, &report)?;
         writeln!(out)?;
     } else if scenarios.len() > 1 {

@@ -256,6 +256,40 @@ fn overload_answers_what_the_shop_can_do_and_comes_back_after_the_spike() {
     twice(told, overload);
 }
 
+/// What hours without a consumer should have shown.
+fn stale_queue(told: &Told) -> Checked {
+    let (plain, ours) = told.both("confirmations.late");
+    holds(plain >= 10.0 && ours == 0.0, format!("stale prices: {plain} and {ours}"))?;
+    let (plain, ours) = told.both("confirmations.again");
+    holds(plain >= 1.0 && ours == 0.0, format!("mails sent once more: {plain} and {ours}"))?;
+    let (plain, ours) = told.both("cards.lost");
+    holds(plain >= 1.0 && ours == 0.0, format!("cards that nobody looked at again: {plain} and {ours}"))?;
+    let (late, flagged) = (told.of("propagated", "cards.late"), told.of("propagated", "cards.flagged"));
+    holds(late >= 1.0 && late == flagged, format!("{flagged} of {late} late cards were said to be late"))?;
+    holds(told.0["propagated"]["cards"]["owner"] == "payments@shop.example", "nobody answers for them")?;
+    let ended = told.0["propagated"]["confirmations"]["ended"].as_object();
+    let ended: f64 = ended.into_iter().flat_map(|ended| ended.values()).filter_map(Value::as_f64).sum();
+    let (accepted, sent) =
+        (told.of("propagated", "confirmations.accepted"), told.of("propagated", "confirmations.in_time"));
+    holds(accepted == sent + ended, format!("{accepted} accepted, {sent} sent, {ended} ended for a reason"))
+}
+
+#[test]
+fn stale_queue_sends_no_old_price_and_forgets_no_card() {
+    let told = || {
+        let output = oneclock(&["demo", "--json", "--scenario", "stale-queue", "--seed", "5"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+        assert_eq!(report["scenarios"].as_array().map(Vec::len), Some(0), "it is beside the stories, not one of them");
+        assert_eq!(report["stale_queue"]["queues"], "memory");
+        Told(report["stale_queue"].clone())
+    };
+    twice(told, stale_queue);
+    let output = oneclock(&["demo", "--scenario", "stale-queue"]);
+    let said = String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("never found out") && said.contains("payments@shop.example answers for them"), "{said}");
+}
+
 /// Ends the child, whatever becomes of the test.
 struct Kept(Child);
 
@@ -369,9 +403,18 @@ fn a_wrong_command_line_exits_with_2_and_says_why() {
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(hint), "{wrong:?} names {hint}");
     }
-    let spoken = oneclock(&["demo", "--scenario", "overload", "--transport", "grpc"]);
-    assert_eq!(spoken.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&spoken.stderr).contains("HTTP only"));
+    for (wrong, hint) in [
+        (["demo", "--scenario", "overload", "--transport", "grpc"], "HTTP only"),
+        (["demo", "--scenario", "stale-queue", "--tap-budget", "300ms"], "leave --tap-budget out"),
+        (["demo", "--scenario", "slow-pricing", "--rabbitmq", "amqp://localhost"], "--scenario stale-queue"),
+    ] {
+        let refused = oneclock(&wrong);
+        assert_eq!(refused.status.code(), Some(2), "{wrong:?}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains(hint), "{wrong:?} names {hint}");
+    }
+    let nowhere = oneclock(&["demo", "--scenario", "stale-queue", "--rabbitmq", "amqp://127.0.0.1:1"]);
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&nowhere.stderr).contains("no RabbitMQ at that address"));
     let secret = oneclock(&["demo", "--postgres", "postgres://me:geheim@host:none/x"]);
     assert_eq!(secret.status.code(), Some(1));
     let said = String::from_utf8_lossy(&secret.stderr);
