@@ -24,5 +24,9 @@ mod numbers;
 mod outbox;
 #[path = "queue/relays.rs"]
 mod relays;
+#[path = "queue/stopped.rs"]
+mod stopped;
+#[path = "../../oneclock-queue/tests/stopping/mod.rs"]
+mod stopping;
 #[path = "queue/waking.rs"]
 mod waking;
