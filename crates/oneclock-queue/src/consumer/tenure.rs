@@ -69,6 +69,7 @@ impl Tenure {
     }
 
     /// Whether a step that cannot be taken back has begun.
+    #[cfg(feature = "idempotency")]
     pub(super) fn has_begun(&self) -> bool {
         self.steps.load(Ordering::Acquire) & BEGUN != 0
     }

@@ -122,7 +122,7 @@ async fn work<B: Broker>(
     delivery: &Arc<B::Delivery>,
     terms: &Terms,
     tenure: &Arc<Tenure>,
-    is_nameless: bool,
+    #[cfg_attr(not(feature = "idempotency"), expect(unused_variables, reason = "only a store asks"))] is_nameless: bool,
     shutdown: &Shutdown,
 ) -> Detailed<Worked> {
     match &shared.keys {
