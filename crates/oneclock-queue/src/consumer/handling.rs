@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use oneclock::{Cause, Ended, Operation, Shutdown, clock};
 use oneclock_core::expiry::{Handled, Terms};
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinError;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::Shared;
 use super::job::{Inner, Job, JobError, known_of};
@@ -20,15 +21,6 @@ use crate::broker::{Broker, Dead, Delivery};
 const HEARS_WITHIN: Duration = Duration::from_secs(1);
 
 const BLOCKS: &str = "its handler blocks its thread, and did not hear that its operation was over";
-
-/// A task that ends when it is not waited for any more.
-struct Owned<T>(JoinHandle<T>);
-
-impl<T> Drop for Owned<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
 
 /// What a handler's task came to.
 type Came = Result<Result<Result<(), JobError>, Ended>, JoinError>;
@@ -60,15 +52,15 @@ pub(super) async fn run<B: Broker>(
         tenure: Arc::clone(tenure),
     }));
     let handler = Arc::clone(shared);
-    let mut task = Owned(tokio::spawn(operation.run(async move { (handler.handler)(job).await })));
+    let mut task = AbortOnDropHandle::new(tokio::spawn(operation.run(async move { (handler.handler)(job).await })));
     let came: Option<Came> = tokio::select! {
         biased;
-        came = &mut task.0 => Some(came),
+        came = &mut task => Some(came),
         () = tenure.keep(delivery) => {
             tenure.close();
             operation.end(Cause::CalledOff);
-            task.0.abort();
-            let _ = tokio::time::timeout(HEARS_WITHIN, &mut task.0).await; // gone, if it can be
+            task.abort();
+            let _ = tokio::time::timeout(HEARS_WITHIN, &mut task).await; // gone, if it can be
             return (Handled::LeaseLost, None);
         }
         () = unheard(&operation) => None,

@@ -12,6 +12,7 @@ use oneclock::{Shutdown, clock};
 use oneclock_core::{Deadline, Tick};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::ends::Counts;
 use super::{Keys, Shared, walk};
@@ -25,7 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
 
 /// One lane that is being received. Dropped, it is not any more.
-pub(super) struct Receiving(JoinHandle<()>);
+pub(super) struct Receiving(AbortOnDropHandle<()>);
 
 /// What it is received with.
 struct Lot<B> {
@@ -51,7 +52,7 @@ pub(super) fn begin<B: Broker>(
     let (shared, counts) = (Arc::clone(shared), Arc::clone(counts));
     let (shutdown_, goes_back) = (shutdown.clone(), Mutex::default());
     let lot = Lot { shared, lane, places, looks, at_most, shutdown: shutdown_, counts, goes_back };
-    Receiving(shutdown.spawn(async move {
+    Receiving(AbortOnDropHandle::new(shutdown.spawn(async move {
         lot.shared.broker.expect(lane, at_most);
         lot.receive().await;
         lot.give_back().await;
@@ -59,19 +60,13 @@ pub(super) fn begin<B: Broker>(
         // What is being worked on holds its place until it is over.
         let all = u32::try_from(at_most).unwrap_or(u32::MAX);
         let _ = lot.places.acquire_many(all).await;
-    }))
+    })))
 }
 
 impl Receiving {
     /// Returns when nothing is received any more and nothing is being worked on.
-    pub(super) async fn over(mut self) {
-        let _ = (&mut self.0).await;
-    }
-}
-
-impl Drop for Receiving {
-    fn drop(&mut self) {
-        self.0.abort();
+    pub(super) async fn over(self) {
+        let _ = self.0.await;
     }
 }
 

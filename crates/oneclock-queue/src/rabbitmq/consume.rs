@@ -1,7 +1,8 @@
 //! Receiving: a consumer for each lane, made again when its connection is gone.
 //!
-//! Decides that the broker sends no more ahead than is worked on, how long is paused before a consumer is made again, which errors are worth another try, and what is handed out: nothing that was delivered
-//! on a connection that is gone, since somebody else gets it.
+//! Decides that the broker sends no more ahead than is worked on, how long is paused before a consumer is made again, which errors
+//! are worth another try, and what is handed out: nothing that was delivered on a connection that is gone, since somebody else
+//! gets it.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
